@@ -1,0 +1,156 @@
+"""The binding: one device, one backend, decided once."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+
+from statehal import env, trace
+from statehal.binding.description import Description
+from statehal.binding.layouts import layout_from
+from statehal.binding.merge import BoundMethods, merge
+from statehal.errors import ArgumentError
+from statehal.hookspecs import CausalConv1d, CausalConv1dRequest, KVWriter, KVWriteRequest, MemoryOps, MemoryOpsRequest
+from statehal.layout import PoolLayout
+from statehal.pool import PoolPlan, StatePool, SubPool
+from statehal.pool.member import Hygiene
+from statehal.pool.planner import plan
+from statehal.registry import Registry, Selection, get
+from statehal.spec import Spec
+
+IDS64 = "ids64"
+"""Capability of a backend whose kernels take 64-bit ids and block offsets."""
+
+
+def bind(
+    device: str | torch.device = "cpu",
+    backend: str | None = None,
+    compile_safe: bool = False,
+    check: bool | None = None,
+    *,
+    registry: Registry | None = None,
+) -> "Binding":
+    """Choose the backend for a device and bind to it.
+
+    Args:
+        device: a torch device.
+        backend: its name; ``None`` leaves the choice to ``STATEHAL_BACKEND``, a plugin, or the highest priority.
+        compile_safe: operations as ``torch.library`` operators whose mutations ``torch.compile`` sees.
+        check: add the checks that cost a device sync; ``None`` reads ``STATEHAL_CHECK``.
+        registry: the plugins to choose from; the process's own by default.
+
+    Raises:
+        UnknownBackend, BackendNotReady, AmbiguousBackend, PluginBroken, ContractMismatch, BackendConflict: why not.
+    """
+    name = str(torch.device(device))
+    registry = registry or get()
+    selection = registry.select(name, backend)
+    return Binding(name, selection, registry, compile_safe, env.check() if check is None else check)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A device and its backend; immutable, and shared freely between threads.
+
+    Attributes:
+        device: torch's name of it.
+        selection: which backend, and why.
+        compile_safe, check: as given to ``bind``.
+        memory: the memory operations, merged from every provider.
+    """
+
+    device: str
+    selection: Selection
+    registry: Registry = field(repr=False)
+    compile_safe: bool = False
+    check: bool = False
+    memory: MemoryOps = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        merged = self._merge("statehal_memory_ops", "memory", MemoryOpsRequest(self.device))
+        object.__setattr__(self, "memory", cast("MemoryOps", merged))
+
+    @property
+    def backend(self) -> str:
+        """Name of the chosen backend."""
+        return self.selection.name
+
+    def plan(
+        self,
+        specs: Iterable[Spec],
+        *,
+        total_bytes: int | None = None,
+        tokens: int | None = None,
+        requests: int = 1,
+        page_size: int = 16,
+        waste_limit: float = 0.02,
+        budgets: Mapping[str, int] | None = None,
+    ) -> PoolPlan:
+        """Divide a budget, with the layouts that this backend wants; see ``statehal.plan``."""
+        return plan(
+            specs,
+            total_bytes=total_bytes,
+            tokens=tokens,
+            requests=requests,
+            page_size=page_size,
+            layouts=self.layout,
+            waste_limit=waste_limit,
+            budgets=budgets,
+            ids64=IDS64 in self.selection.info.capabilities,
+        )
+
+    def layout(self, spec: Spec, page_size: int) -> PoolLayout:
+        """The tight layout that this backend wants for a spec."""
+        return self._layout(spec, page_size)[1]
+
+    def allocate(self, plan: PoolPlan, *, hygiene: Hygiene = "zero") -> StatePool:
+        """Allocate a pool on this device.
+
+        Args:
+            hygiene: what happens to a page that was used before: ``"zero"``, ``"none"``, or ``"poison"``, a debug mode
+                that fills every page handed out with NaN.
+        """
+        return StatePool(plan, self.device, self.memory, hygiene=hygiene, check=self.check)
+
+    def kv(self, subpool: SubPool) -> KVWriter:
+        """The KV writer of a sub-pool; bind once and keep it.
+
+        Raises:
+            ArgumentError: the sub-pool lies on another device.
+        """
+        request = KVWriteRequest(self._own(subpool), self.device, self.compile_safe, self.check)
+        return cast("KVWriter", self._merge("statehal_fused_kv_write", "kv", request))
+
+    def conv(self, subpool: SubPool) -> CausalConv1d:
+        """The conv operations of a sub-pool; bind once and keep them, because ``prepare`` gives them the weights.
+
+        Raises:
+            ArgumentError: the sub-pool lies on another device.
+        """
+        request = CausalConv1dRequest(self._own(subpool), self.device, self.compile_safe, self.check)
+        return cast("CausalConv1d", self._merge("statehal_causal_conv1d", "conv", request))
+
+    def describe(self, pool: StatePool | None = None) -> Description:
+        """Who provides what; with a pool also for each of its sub-pools."""
+        methods = {f"memory.{name}": provider for name, provider in cast("BoundMethods", self.memory).providers.items()}
+        layouts = {}
+        for name, sub in pool.subpools.items() if pool is not None else ():
+            layouts[name] = self._layout(sub.spec, sub.page_size)[0]
+            label, bound = ("kv", self.kv(sub)) if sub.spec.kind == "tokens" else ("conv", self.conv(sub))
+            providers = cast("BoundMethods", bound).providers
+            methods |= {f"{name}: {label}.{method}": provider for method, provider in providers.items()}
+        return Description(self.device, self.backend, self.selection.reason, layouts, methods)
+
+    def _layout(self, spec: Spec, page_size: int) -> tuple[str, PoolLayout]:
+        hook = "statehal_conv_state_layout" if spec.kind == "slots" else "statehal_pool_layout"
+        return layout_from(self.registry.providers(hook, self.backend), spec, page_size, self.device)
+
+    def _merge(self, hook: str, label: str, request: object) -> BoundMethods:
+        return merge(hook, label, self.registry.providers(hook, self.backend), request, trace.current())
+
+    def _own(self, subpool: SubPool) -> SubPool:
+        if not isinstance(subpool, SubPool) or str(subpool.pool.device) != self.device:
+            got = f"one on {subpool.pool.device}" if isinstance(subpool, SubPool) else type(subpool).__name__
+            raise ArgumentError(f"expected a sub-pool on {self.device}, such as pool['full']: got {got}")
+        return subpool

@@ -1,0 +1,136 @@
+"""Id spaces: what a set of ids counts, and in which pool."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from statehal.errors import ArgumentError, StaleIds, WrongIdSpace
+
+if TYPE_CHECKING:
+    import torch
+
+    from statehal.ids.typed import TypedIds
+
+Kind = Literal["virtual", "physical", "kernel"]
+Unit = Literal["tokens", "pages"]
+
+
+class SpaceKey(NamedTuple):
+    """The stable name of a space: equal keys name one space, also after pickling.
+
+    Attributes:
+        pool: fingerprint of the pool.
+        owner: the sub-pool, or for virtual ids the family of sub-pools allocated jointly.
+        kind: virtual, physical or kernel.
+        unit: tokens or pages; a conv or recurrent slot is a page.
+        forms: for kernel ids the address forms, one tensor each.
+    """
+
+    pool: str
+    owner: str
+    kind: Kind
+    unit: Unit
+    forms: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.unit} of {self.owner!r} in pool {self.pool[:8]}"
+
+
+class Liveness(Protocol):
+    """What a pool tells its spaces: the present epoch, and whether ids are live (a device sync)."""
+
+    epoch: int
+
+    def verify(self, key: SpaceKey, tensors: Sequence["torch.Tensor"]) -> None:
+        """Raise ``WrongIdSpace`` unless every id that is not padding names a live page of the space."""
+
+
+@dataclass(eq=False)
+class IdSpace:
+    """A space of ids. Spaces of a live pool are made once and compared by identity.
+
+    Attributes:
+        key: the stable name.
+        pool: the pool's epoch and liveness; ``None`` in a space that was unpickled.
+        check: whether ``assume`` verifies the ids, which costs a device sync.
+    """
+
+    key: SpaceKey
+    pool: Liveness | None = None
+    check: bool = False
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return IdSpace, (self.key,)
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+    def same(self, other: "IdSpace") -> bool:
+        """Whether both name one space."""
+        return other is self or other.key == self.key
+
+    @property
+    def epoch(self) -> int:
+        """How often pages have been moved by compaction."""
+        return 0 if self.pool is None else self.pool.epoch
+
+    def assume(self, *tensors: "torch.Tensor") -> Any:
+        """Declare that integer tensors hold ids of this space: the one door for raw tensors.
+
+        Args:
+            tensors: one int32 or int64 tensor; for kernel ids one of equal shape for each of ``key.forms``.
+
+        Returns:
+            ``VirtualIds``, ``PhysicalIds`` or ``KernelIds`` that alias the tensors.
+
+        Raises:
+            ArgumentError: wrong number, dtypes or shapes of tensors.
+            WrongIdSpace: checking is on and an id is not a live one of this space.
+        """
+        from statehal.ids.typed import CLASSES
+
+        expected = len(self.key.forms) if self.key.kind == "kernel" else 1
+        if len(tensors) != expected:
+            raise ArgumentError(f"{self} takes {expected} tensors of ids, one an address form: got {len(tensors)}")
+        for tensor in tensors:
+            if str(tensor.dtype) not in ("torch.int32", "torch.int64"):
+                raise ArgumentError(f"ids of {self} must be int32 or int64: got {tensor.dtype}")
+            if tensor.shape != tensors[0].shape:
+                raise ArgumentError(f"ids of {self} must have one shape: got {[tuple(t.shape) for t in tensors]}")
+        if self.check and self.pool is not None:
+            self.pool.verify(self.key, tensors)
+        return CLASSES[self.key.kind](self, tensors, self.epoch)
+
+    def accept(self, ids: "TypedIds", where: str) -> tuple["torch.Tensor", ...]:
+        """The tensors of ``ids`` if they are of this space and no compaction came since; no device sync.
+
+        Args:
+            where: who asks, for the error text, such as ``"write to layer 3 of 'swa'"``.
+
+        Raises:
+            WrongIdSpace: the ids are of another space, or are a bare tensor.
+            StaleIds: a compaction moved pages after the ids were made.
+        """
+        space = getattr(ids, "space", None)
+        if space is not self and (space is None or not self.same(space)):
+            raise WrongIdSpace(self._mismatch(ids, where))
+        if self.pool is not None and self.key.kind != "virtual" and ids.epoch != self.pool.epoch:
+            raise StaleIds(
+                f"{where}: the ids are of epoch {ids.epoch} and the pool is at {self.pool.epoch}, because a compaction "
+                f"moved pages in between; they could name pages of other requests (fix: translate the virtual ids again)"
+            )
+        return ids.tensors
+
+    def _mismatch(self, ids: object, where: str) -> str:
+        space = getattr(ids, "space", None)
+        if space is None:
+            got = f"a bare {type(ids).__name__}, of which nothing says what it counts"
+            fix = "pass ids made by kernel_ids(), or declare them with space.assume(tensor)"
+        else:
+            got = f"{space}; read as they are they would name rows of other pages"
+            fix = (
+                f"pool[{self.key.owner!r}].kernel_ids(virtual)"
+                if self.key.kind == "kernel"
+                else "use ids of the right space"
+            )
+        return f"{where} takes {self} but was given {got} (fix: {fix})"

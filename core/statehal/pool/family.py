@@ -1,0 +1,278 @@
+"""Sub-pools that are allocated jointly: one virtual id, a page in each."""
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import index as as_index
+from typing import TYPE_CHECKING
+
+from statehal.errors import (
+    ArgumentError,
+    DoubleFree,
+    ForeignPages,
+    PageOutOfRange,
+    PoolExhausted,
+    SinkPage,
+    UseAfterFree,
+)
+from statehal.pool.member import Member
+from statehal.pool.pages import FREED, Lease, Pages
+
+if TYPE_CHECKING:
+    import torch
+
+    from statehal.ids import IdSpace, VirtualIds
+
+
+class Family:
+    """Virtual ids and their holders. Everything here is host accounting; nothing touches the device.
+
+    Every method that raises leaves the accounts as they were.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        page_size: int,
+        members: Sequence[Member],
+        device: "torch.device",
+        explain: Callable[[Member, int], str],
+    ) -> None:
+        self.name = name
+        self.page_size = page_size
+        self.members = tuple(members)
+        self.mask = sum(member.bit for member in members)
+        self.device = device
+        self.num_virtual = len(members[0].table)
+        self.direct = members[0].direct
+        self.generation = [0] * self.num_virtual
+        self.spaces: dict[str, IdSpace] = {}
+        self._free_ids = [] if self.direct else list(range(self.num_virtual - 1, 0, -1))
+        self._explain = explain
+
+    def virtual_ids(self, unit: str, tensor: "torch.Tensor") -> "VirtualIds":
+        """Typed ids of a tensor that this family made."""
+        from statehal.ids import VirtualIds
+
+        return VirtualIds(self.spaces[unit], (tensor,), 0)
+
+    def alloc(self, tokens: int, members: tuple[Member, ...]) -> Pages:
+        """Pages for ``tokens`` tokens, in each of the members, under one virtual id a page."""
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+            raise ArgumentError(f"alloc of {tokens!r} tokens: expected an integer of at least 0")
+        count = -(-tokens // self.page_size)
+        ids = self._take(count, members)
+        mask = sum(member.bit for member in members)
+        return Pages(Lease(self, mask, ids, [self.generation[v] for v in ids], [mask] * count, tokens))
+
+    def extend(self, pages: Pages, tokens: int) -> None:
+        """Room for ``tokens`` more tokens; a partly filled last page that others hold too is copied first."""
+        lease = self._whole(pages, "extend")
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+            raise ArgumentError(f"extend by {tokens!r} tokens: expected an integer of at least 0")
+        have = len(lease.ids)
+        total = lease.tokens + tokens
+        count = max(0, -(-total // self.page_size) - have)
+        members = self.members if lease.mask == self.mask else tuple(m for m in self.members if lease.mask & m.bit)
+        shared = False
+        if tokens and lease.tokens % self.page_size:
+            self.validate(pages[-1:])
+            shared = any(member.refs[lease.ids[-1]] > 1 for member in members)
+        if shared or count:
+            self._require(count + shared, members)
+        if shared:
+            self.fork(pages, have - 1)
+        if count:
+            ids = self._take(count, members)
+            lease.ids += ids
+            lease.generations += [self.generation[v] for v in ids]
+            lease.held += [lease.mask] * count
+        lease.tokens = total
+
+    def truncate(self, pages: Pages, tokens: int) -> None:
+        """Keep the first ``tokens`` tokens and give back the pages past them."""
+        lease = self._whole(pages, "truncate")
+        if not 0 <= tokens <= lease.tokens:
+            raise ArgumentError(f"truncate to {tokens} tokens: the handle holds {lease.tokens}")
+        keep = -(-tokens // self.page_size)
+        if tokens % self.page_size and lease.held[keep - 1] not in (lease.mask, FREED):
+            raise ArgumentError(
+                f"truncate to {tokens} tokens: the last page left was evicted from a sub-pool, so tokens written to it "
+                f"would be lost (fix: keep at least {keep * self.page_size} tokens)"
+            )
+        if keep < len(lease.ids):
+            self.free(pages[keep:])
+            del lease.ids[keep:], lease.generations[keep:], lease.held[keep:]
+        lease.tokens = tokens
+
+    def retain(self, pages: Pages) -> Pages:
+        """A second holder of the same pages; nothing is copied."""
+        self.validate(pages)
+        lease, bounds = pages.lease, pages.bounds
+        part = slice(bounds.start, bounds.stop)
+        copy = Lease(self, lease.mask, lease.ids[part], lease.generations[part], lease.held[part], pages.tokens)
+        copy.evicted = {bit: max(0, upto - bounds.start) for bit, upto in lease.evicted.items()}
+        for member in self.members:
+            for v, held in zip(copy.ids, copy.held, strict=True):
+                if held & member.bit:
+                    member.refs[v] += 1
+        return Pages(copy)
+
+    def fork(self, pages: Pages, index: int) -> bool:
+        """Make one page private to this holder: a new page and a queued copy where others hold it too.
+
+        Returns whether a copy was needed; the handle names the new page from then on.
+        """
+        page = pages[index]
+        self.validate(page)
+        lease, i = page.lease, page.start
+        v, held = lease.ids[i], lease.held[i]
+        members = tuple(member for member in self.members if held & member.bit)
+        if all(member.refs[v] == 1 for member in members):
+            return False
+        (new,) = self._take(1, members)
+        for member in members:
+            member.copy(member.table[v], member.table[new])
+            member.drop([v])
+        lease.ids[i], lease.generations[i] = new, self.generation[new]
+        return True
+
+    def evict(self, member: Member, pages: Pages, before: int) -> int:
+        """Give back, in one member, the pages whose tokens all lie before token ``before`` of ``pages``.
+
+        The same pages stay held in the other members. Returns how many pages this holder gave back.
+        """
+        lease, bounds = pages.lease, pages.bounds
+        if not 0 <= before <= pages.tokens:
+            raise ArgumentError(f"evict before token {before}: the handle holds {pages.tokens} tokens")
+        upto = min(before // self.page_size, len(bounds))
+        start = max(bounds.start, lease.evicted.get(member.bit, 0)) if pages.start == 0 else bounds.start
+        where = [i for i in range(start, bounds.start + upto) if lease.held[i] == FREED or lease.held[i] & member.bit]
+        for i in where:
+            self.validate(Pages(lease, i, i + 1))
+        if where:
+            ids = [lease.ids[i] for i in where]
+            member.drop(ids)
+            empty = []
+            for i in where:
+                lease.held[i] &= ~member.bit
+                if not lease.held[i]:
+                    empty.append(lease.ids[i])
+                    lease.ids[i] = 0
+            self._retire(empty)
+        if pages.start == 0 and upto > lease.evicted.get(member.bit, 0):
+            lease.evicted[member.bit] = upto
+        return len(where)
+
+    def free(self, pages: Pages) -> None:
+        """Give back every page of a handle, in every member in which it is still held."""
+        self.validate(pages)
+        lease, bounds = pages.lease, pages.bounds
+        ids, held = lease.ids[bounds.start : bounds.stop], lease.held[bounds.start : bounds.stop]
+        for member in self.members:
+            bit = member.bit
+            member.drop([v for v, mask in zip(ids, held, strict=True) if mask & bit])
+        lease.held[bounds.start : bounds.stop] = [FREED] * len(ids)
+        self._retire([v for v in ids if v])
+
+    def free_ids(self, ids: Iterable[object]) -> None:
+        """Give back pages by host ints, one holder each, checked against the pages' present state.
+
+        Raises:
+            PageOutOfRange, SinkPage, DoubleFree: naming the id.
+            ArgumentError: a page has a different number of holders in different sub-pools, so that an int cannot say
+                which of them gives it back, or the id is no host int.
+        """
+        pages = [self._host_int(one) for one in ids]
+        counts: dict[int, int] = {}
+        for v in pages:
+            counts[v] = counts.get(v, 0) + 1
+        for v, times in counts.items():
+            holders = {member.name: member.refs[v] for member in self.members if member.refs[v]}
+            if not holders or times > max(holders.values()):
+                raise DoubleFree(
+                    f"page {v} of {self.name!r} is freed {times} times but has {max(holders.values(), default=0)} holders"
+                )
+            if len(set(holders.values())) > 1:
+                raise ArgumentError(
+                    f"page {v} of {self.name!r} has holders {holders}: an int cannot say which one frees it (fix: free "
+                    f"the handle)"
+                )
+        for member in self.members:
+            member.drop([v for v in pages if member.refs[v]])
+        self._retire(list(counts))
+
+    def _host_int(self, value: object) -> int:
+        if not isinstance(value, int) and hasattr(value, "device"):
+            raise ArgumentError("free takes handles or host ints, never a tensor: reading it would stall the device")
+        try:
+            v = as_index(value)  # type: ignore[arg-type]
+        except TypeError:
+            raise ArgumentError(f"free takes handles or host ints: got {value!r}") from None
+        if v == 0:
+            raise SinkPage(f"page 0 of {self.name!r} is the sink and is never freed")
+        if not 0 < v < self.num_virtual:
+            raise PageOutOfRange(f"page {v} of {self.name!r} is out of range: expected 1 to {self.num_virtual - 1}")
+        return v
+
+    def _whole(self, pages: Pages, verb: str) -> Lease:
+        if pages.lease.family is not self:
+            raise ForeignPages(f"{verb} of a handle of {pages.lease.family.name!r} in {self.name!r}")
+        if pages.start or pages.stop is not None:
+            raise ArgumentError(
+                f"{verb} takes a whole handle, not a slice of one (fix: {verb} the handle it came from)"
+            )
+        return pages.lease
+
+    def validate(self, pages: Pages) -> None:
+        """Refuse pages that their holder gave back or that somebody else freed."""
+        lease, bounds = pages.lease, pages.bounds
+        if lease.family is not self:
+            raise ForeignPages(f"a handle of {lease.family.name!r} was given to {self.name!r}")
+        generation = self.generation
+        for i in bounds:
+            held = lease.held[i]
+            if held == FREED:
+                raise DoubleFree(f"page {lease.ids[i]} of {self.name!r} was already freed by this holder")
+            if held and generation[lease.ids[i]] != lease.generations[i]:
+                raise UseAfterFree(
+                    f"page {lease.ids[i]} of {self.name!r} was freed by its number while this handle was in use; it may "
+                    f"belong to another request now"
+                )
+
+    def _require(self, count: int, members: tuple[Member, ...]) -> None:
+        """Refuse to go on unless every member can give ``count`` pages, together."""
+        slabs: dict[int, int] = {}
+        for member in members:
+            allocator = member.allocator
+            needed = allocator.slabs_for(count)
+            region = allocator.region
+            if not needed:
+                continue
+            if region is None:
+                raise PoolExhausted(self._explain(member, count))
+            slabs[id(region)] = slabs.get(id(region), 0) + needed
+            if slabs[id(region)] > region.free_slabs:
+                raise PoolExhausted(self._explain(member, count))
+
+    def _take(self, count: int, members: tuple[Member, ...]) -> list[int]:
+        self._require(count, members)
+        pages = [member.take(count) for member in members]
+        if self.direct:
+            ids = pages[0]
+        else:
+            ids = self._free_ids[: -count - 1 : -1] if count else []
+            del self._free_ids[len(self._free_ids) - count :]
+        for member, physical in zip(members, pages, strict=True):
+            member.map(ids, physical)
+        return list(ids)
+
+    def _retire(self, ids: list[int]) -> None:
+        """Virtual pages that nobody holds anywhere are free, and their handles are outdated."""
+        members, generation = self.members, self.generation
+        for v in ids:
+            for member in members:
+                if member.refs[v]:
+                    break
+            else:
+                generation[v] += 1
+                if not self.direct:
+                    self._free_ids.append(v)

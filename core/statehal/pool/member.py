@@ -1,0 +1,110 @@
+"""One sub-pool's accounts: which physical page each virtual page has, and how many hold it."""
+
+from typing import Literal
+
+from statehal.pool.slabs import PageAllocator
+from statehal.pool.work import WorkQueue
+
+Hygiene = Literal["zero", "none", "poison"]
+
+
+class Member:
+    """Page table, reference counts and page hygiene of one sub-pool of a family.
+
+    Attributes:
+        bit: this member's bit in the masks of its family.
+        table: physical page of each virtual page, 0 where unmapped.
+        refs: holders of each virtual page's page here.
+        virtual: virtual page of each physical page, 0 where free.
+        changed: virtual pages whose table entry the device does not know yet.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bit: int,
+        allocator: PageAllocator,
+        num_virtual: int,
+        queue: WorkQueue,
+        hygiene: Hygiene,
+        direct: bool,
+    ) -> None:
+        num_pages = allocator.pages_per_slab * (allocator.region.num_slabs if allocator.region else 1)
+        self.name = name
+        self.bit = bit
+        self.allocator = allocator
+        self.num_pages = num_pages
+        self.direct = direct
+        self.table = [0] * num_virtual
+        self.refs = [0] * num_virtual
+        self.virtual = [0] * num_pages
+        self.changed: dict[int, None] = {}
+        self._used = bytearray(num_pages)  # bytes of an earlier holder may be in the page
+        self._queue = queue
+        self._hygiene = hygiene
+
+    def take(self, count: int) -> list[int]:
+        """``count`` physical pages, clean as the hygiene asks; the caller checked that they can be had."""
+        pages, foreign = self.allocator.take(count)
+        if foreign:
+            self._clean(foreign)
+        self.hand_out(pages)
+        return pages
+
+    def hand_out(self, pages: list[int]) -> None:
+        """Queue the cleaning of pages that are about to be used."""
+        used = self._used
+        if self._hygiene == "poison":
+            self._queue.fill("poison", self.name, pages)
+        elif self._hygiene == "zero":
+            dirty = [page for page in pages if used[page]]
+            if dirty:
+                self._queue.fill("zero", self.name, dirty)
+        for page in pages:
+            used[page] = 1
+
+    def map(self, ids: list[int], pages: list[int]) -> None:
+        """Give virtual pages their physical pages, one holder each."""
+        table, refs, virtual, changed = self.table, self.refs, self.virtual, self.changed
+        for v, page in zip(ids, pages, strict=True):
+            table[v] = page
+            refs[v] = 1
+            virtual[page] = v
+            changed[v] = None
+
+    def drop(self, ids: list[int]) -> None:
+        """Take one holder from each page; pages without a holder are free."""
+        table, refs, virtual, changed = self.table, self.refs, self.virtual, self.changed
+        gone = []
+        for v in ids:
+            left = refs[v] - 1
+            refs[v] = left
+            if not left:
+                page = table[v]
+                table[v] = 0
+                virtual[page] = 0
+                changed[v] = None
+                gone.append(page)
+        if gone:
+            self.allocator.give(gone)
+
+    def move(self, source: int, target: int) -> None:
+        """Re-point a virtual page to another physical page and queue the copy; the source is not freed."""
+        v = self.virtual[source]
+        self._queue.copy(self.name, source, target)
+        self._used[target] = 1
+        self.table[v] = target
+        self.virtual[target] = v
+        self.virtual[source] = 0
+        self.changed[v] = None
+
+    def copy(self, source: int, target: int) -> None:
+        """Queue the copy of one physical page."""
+        self._queue.copy(self.name, source, target)
+
+    def _clean(self, slabs: list[int]) -> None:
+        """Zero whole slabs that belonged to another sub-pool, whatever the hygiene."""
+        k = self.allocator.pages_per_slab
+        for slab in slabs:
+            self._queue.fill("zero", self.name, list(range(slab * k, (slab + 1) * k)))
+            self._used[slab * k : (slab + 1) * k] = bytes(k)

@@ -1,0 +1,363 @@
+"""One buffer, many sub-pools."""
+
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, Self
+from uuid import uuid4
+
+import torch
+
+from statehal.errors import ArgumentError, ForeignPages, ForkedProcess, PoolCorrupt, StepsInFlight
+from statehal.ids import IdSpace, SpaceKey
+from statehal.pool.accounting import check_family, check_region
+from statehal.pool.compaction import Availability, Compaction, availability, compact
+from statehal.pool.family import Family
+from statehal.pool.member import Hygiene, Member
+from statehal.pool.pages import Pages
+from statehal.pool.pool_plan import PoolPlan
+from statehal.pool.slabs import PageAllocator, SlabRegion
+from statehal.pool.subpool import UNITS, SubPool, explain_wrong
+from statehal.pool.views import poison_pages
+from statehal.pool.work import WorkItem, WorkQueue
+
+_pools: "weakref.WeakSet[StatePool]" = weakref.WeakSet()
+_watching = False
+
+
+class PoolOps(Protocol):
+    """The memory operations that a pool needs; see ``statehal.hookspecs.MemoryOps``."""
+
+    def translate(self, ids: Any, table: Any, page_size: int, multipliers: Any, outs: Any, unit: Any) -> None: ...
+    def update_table(self, table: Any, virtual_pages: Any, physical_pages: Any) -> None: ...
+    def copy_pages(self, views: Any, src: Any, dst: Any) -> None: ...
+    def zero_pages(self, views: Any, pages: Any) -> None: ...
+
+
+class StatePool:
+    """One byte buffer whose slabs sub-pools take and return as they need pages.
+
+    Made by ``Binding.allocate``. One pool belongs to one thread; its accounts are host memory and its work for the
+    device is gathered until ``flush`` (which ``kernel_ids`` calls) or ``drain_work``.
+
+    Attributes:
+        plan: how the budget is divided.
+        buffer: uint8 ``[total_bytes]`` on ``device``; page 0 of every sub-pool is the sink and stays zero.
+        ops: the backend's memory operations.
+        fingerprint: names this pool in id spaces, also after pickling.
+        epoch: how often compaction has moved pages; physical and kernel ids of an earlier epoch are stale.
+        pending: whether the device has yet to hear of an allocation, a free or a copy.
+        in_flight: steps begun and not ended.
+    """
+
+    def __init__(
+        self,
+        plan: PoolPlan,
+        device: torch.device | str,
+        ops: PoolOps,
+        *,
+        hygiene: Hygiene = "zero",
+        check: bool = False,
+    ) -> None:
+        if hygiene not in ("zero", "none", "poison"):
+            raise ArgumentError(f"hygiene={hygiene!r}: expected 'zero', 'none' or 'poison'")
+        self.plan = plan
+        self.device = torch.device(device)
+        self.ops = ops
+        self.checking = check
+        self.fingerprint = uuid4().hex
+        self.epoch = 0
+        self.pending = False
+        self.in_flight = 0
+        self._forked = False
+        # rounded up so that the buffer can be viewed as any dtype
+        self.buffer = torch.zeros(-(-plan.total_bytes // 16) * 16, dtype=torch.uint8, device=self.device)
+        self._queue = WorkQueue()
+        self._regions = {region.offset: SlabRegion(region.num_slabs) for region in plan.regions if region.shared}
+        self.families = self._make_families(hygiene)
+        members = {member.name: (family, member) for family in self.families for member in family.members}
+        self._subpools = {name: SubPool(self, sub, *members[name]) for name, sub in plan.subpools.items()}
+        _watch_forks(self)
+
+    def _make_families(self, hygiene: Hygiene) -> tuple[Family, ...]:
+        groups: dict[str, list[str]] = {}
+        for name, sub in self.plan.subpools.items():
+            groups.setdefault(name if sub.spec.ids == "direct" else sub.spec.kind, []).append(name)
+        families = []
+        for family_name, names in groups.items():
+            subs = [self.plan.subpools[name] for name in names]
+            direct = subs[0].spec.ids == "direct"
+            shared = max((sub.max_pages for sub in subs if sub.region.shared), default=0)
+            count = 1 + shared + sum(sub.max_pages for sub in subs if not sub.region.shared)
+            members = []
+            for position, sub in enumerate(subs):
+                allocator = PageAllocator(sub.name, sub.pages_per_slab, self._regions.get(sub.region.offset))
+                num_virtual = sub.layout.num_pages if direct else count
+                members.append(Member(sub.name, 1 << position, allocator, num_virtual, self._queue, hygiene, direct))
+            family = Family(family_name, subs[0].layout.page_size, members, self.device, self._explain)
+            for unit in UNITS:
+                key = SpaceKey(self.fingerprint, family_name, "virtual", unit)  # type: ignore[arg-type]
+                family.spaces[unit] = IdSpace(key, self, self.checking)
+            families.append(family)
+        return tuple(families)
+
+    def __getitem__(self, name: str) -> SubPool:
+        try:
+            return self._subpools[name]
+        except KeyError:
+            raise ArgumentError(f"no sub-pool {name!r}: this pool has {list(self._subpools)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._subpools)
+
+    @property
+    def subpools(self) -> Mapping[str, SubPool]:
+        """All sub-pools by name."""
+        return self._subpools
+
+    def alloc(self, tokens: int, subpools: str | Iterable[str] | None = None) -> Pages:
+        """Pages for ``tokens`` tokens under one virtual id a page, with a page in each of the sub-pools.
+
+        Args:
+            tokens: tokens, or slots where the sub-pools keep slots.
+            subpools: names; they must keep the same kind and share their virtual ids. ``None`` means all token sub-pools
+                with virtual ids, or all of a pool that has one family only.
+
+        Raises:
+            PoolExhausted: a sub-pool cannot give that many; nothing was taken.
+        """
+        family, members = self._choose(subpools)
+        self._mutate()
+        return family.alloc(tokens, members)
+
+    def extend(self, pages: Pages, tokens: int) -> None:
+        """Grow a handle by ``tokens`` tokens in every sub-pool that it was allocated in.
+
+        A partly filled last page that other holders have too is copied first, so that writes stay this holder's own.
+
+        Raises:
+            PoolExhausted: nothing was taken and nothing copied.
+        """
+        self._family(pages).extend(pages, tokens)
+
+    def truncate(self, pages: Pages, tokens: int) -> None:
+        """Keep a handle's first ``tokens`` tokens and give back the pages past them."""
+        self._family(pages).truncate(pages, tokens)
+
+    def retain(self, pages: Pages) -> Pages:
+        """A second handle on the same pages, for a shared prefix; nothing is copied."""
+        return self._family(pages).retain(pages)
+
+    def fork(self, pages: Pages, index: int = -1) -> bool:
+        """Make one page private: if others hold it too, a fresh page takes its place in the handle, copied by the device.
+
+        Returns whether a copy was needed.
+        """
+        return self._family(pages).fork(pages, index)
+
+    def free(self, pages: Pages | int | Iterable[Pages] | Iterable[int], *, family: Family | None = None) -> None:
+        """Give pages back: handles, or virtual page numbers as host ints.
+
+        A handle is checked against its holder; an int can only be checked against the page's present state. All are
+        checked before any is freed.
+
+        Raises:
+            DoubleFree, UseAfterFree, SinkPage, PageOutOfRange, ForeignPages: naming the page.
+            ArgumentError: a tensor, a mixture of handles and ints, or ints in a pool of several families (fix:
+                ``pool[name].free``).
+        """
+        if isinstance(pages, Pages):
+            owner = self._family(pages)
+            if family is not None and owner is not family:
+                raise ForeignPages(f"a handle of {owner.name!r} was given to {family.name!r}")
+            owner.free(pages)
+            return
+        items: Sequence[Any] = list(pages) if isinstance(pages, Iterable) and not hasattr(pages, "device") else [pages]
+        if any(isinstance(item, Pages) for item in items):
+            if not all(isinstance(item, Pages) for item in items):
+                raise ArgumentError("free takes handles or host ints: got both in one call")
+            seen: set[tuple[int, int]] = set()
+            for item in items:
+                self._family(item).validate(item)
+                where = {(id(item.lease), index) for index in item.bounds}
+                if seen & where:
+                    raise ArgumentError(f"free was given {item!r} twice in one call")
+                seen |= where
+            for item in items:
+                item.lease.family.free(item)
+            return
+        if family is None:
+            if len(self.families) > 1:
+                names = [one.name for one in self.families]
+                raise ArgumentError(f"free of ints in a pool of several families {names} (fix: pool[name].free(ids))")
+            family = self.families[0]
+        self._mutate()
+        family.free_ids(items)
+
+    def evict(self, name: str, pages: Pages, before: int) -> int:
+        """Give back, in one sub-pool alone, the pages whose tokens all lie before token ``before`` of the handle.
+
+        For sliding windows: the pages stay held in the other sub-pools, and the evicted ones translate to the sink.
+        Returns how many pages this holder gave back.
+        """
+        return self._family(pages).evict(self[name].member, pages, before)
+
+    def available(self, name: str) -> Availability:
+        """What a sub-pool can be given now, what compaction would give, and what would be cheapest to evict for it."""
+        return availability(self[name].member, (sub.member for sub in self._subpools.values()))
+
+    @contextmanager
+    def step(self) -> Iterator[Self]:
+        """A step in flight: while one is, compaction is refused, because its ids may not have been used yet."""
+        self.in_flight += 1
+        try:
+            yield self
+        finally:
+            self.in_flight -= 1
+
+    def compact(self, max_moves: int, subpool: str | None = None) -> Compaction:
+        """Empty sparse slabs by moving their pages, with at most ``max_moves`` page copies.
+
+        Virtual ids keep their meaning; physical and kernel ids made before are stale afterwards.
+
+        Args:
+            subpool: the only one to compact; ``None`` means all.
+
+        Raises:
+            StepsInFlight: a step was begun and has not ended.
+        """
+        if self.in_flight:
+            raise StepsInFlight(f"compact with {self.in_flight} steps in flight (fix: leave every pool.step() first)")
+        names = self._subpools if subpool is None else (self[subpool].name,)
+        self._mutate()
+        result = compact([self._subpools[name].member for name in names], max_moves)
+        self.epoch += 1 if result.moves else 0
+        return result
+
+    def drain_work(self) -> tuple[WorkItem, ...]:
+        """Everything that the accounts owe the device, in order, with one upload of ids; ``run`` executes it."""
+        batches = list(self._queue.drain())
+        for name, sub in self._subpools.items():
+            changed, sub.member.changed = sub.member.changed, {}
+            if sub.table is not None and changed:
+                batches.append(("table", name, list(changed), [sub.member.table[v] for v in changed]))
+        self.pending = False
+        ids = [one for _, _, first, second in batches for one in (*first, *second)]
+        upload = torch.tensor(ids, dtype=torch.int64)
+        upload = upload if self.device.type == "cpu" else upload.pin_memory().to(self.device, non_blocking=True)
+        parts = iter(upload.split([size for _, _, first, second in batches for size in (len(first), len(second))]))
+        return tuple(WorkItem(kind, name, next(parts), next(parts)) for kind, name, _, _ in batches)
+
+    def run(self, work: Iterable[WorkItem]) -> None:
+        """Execute drained work with the backend's memory operations, on the present stream."""
+        for item in work:
+            sub = self._subpools[item.subpool]
+            if item.kind == "table":
+                self.ops.update_table(sub.table, item.first, item.second)
+            elif item.kind == "copy":
+                self.ops.copy_pages(sub.page_views, item.first, item.second)
+            elif item.kind == "zero":
+                self.ops.zero_pages(sub.page_views, item.first)
+            else:
+                poison_pages(self.buffer, sub.layout, item.first)
+
+    def flush(self) -> None:
+        """Send the device all work that is pending."""
+        self._refuse_fork()
+        if self.pending:
+            self.run(self.drain_work())
+
+    def check(self) -> None:
+        """Prove that no page is lost, shared or leaked, and that the sink is zero; reads the device.
+
+        Raises:
+            PoolCorrupt: says what contradicts what.
+        """
+        for offset, region in self._regions.items():
+            subs = [
+                sub for sub in self._subpools.values() if sub.plan.region.shared and sub.plan.region.offset == offset
+            ]
+            check_region(region, [sub.member for sub in subs])
+        for family in self.families:
+            check_family(family)
+        self.flush()
+        for sub in self._subpools.values():
+            check_sink(sub)
+
+    def verify(self, key: SpaceKey, tensors: Sequence[torch.Tensor]) -> None:
+        """Raise ``WrongIdSpace`` unless every id is padding or names a page in use in the space; syncs the device."""
+        subs = [sub for sub in self._subpools.values() if key.owner in (sub.name, sub.family.name)]
+        masks = [sub.live_mask(key, tensors) for sub in subs]
+        if not bool(torch.stack(masks).any(0).all()):
+            raise explain_wrong(self._subpools.values(), key, tensors)
+
+    def _choose(self, names: str | Iterable[str] | None) -> tuple[Family, tuple[Member, ...]]:
+        if names is None:
+            tokens = [family for family in self.families if family.name == "tokens"]
+            if not tokens and len(self.families) > 1:
+                raise ArgumentError(
+                    f"alloc in a pool of several families: name the sub-pools, of {list(self._subpools)}"
+                )
+            family = (tokens or self.families)[0]
+            return family, family.members
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        subs = [self[name] for name in wanted]
+        if not subs or any(sub.family is not subs[0].family for sub in subs):
+            families = {sub.name: sub.family.name for sub in subs}
+            raise ArgumentError(
+                f"alloc takes sub-pools of one family: got {families} (fix: allocate each family apart)"
+            )
+        return subs[0].family, tuple(member for member in subs[0].family.members if member.name in wanted)
+
+    def _family(self, pages: Pages) -> Family:
+        if not isinstance(pages, Pages):
+            raise ArgumentError(f"expected a handle made by alloc or retain: got {type(pages).__name__}")
+        family = pages.lease.family
+        if family not in self.families:
+            raise ForeignPages(f"{pages!r} belongs to another pool")
+        self._mutate()
+        return family
+
+    def _mutate(self) -> None:
+        if self._forked:
+            self._refuse_fork()
+        self.pending = True
+
+    def _refuse_fork(self) -> None:
+        if self._forked:
+            raise ForkedProcess(
+                "this pool was made before the process forked; parent and child would hand out the same pages (fix: start "
+                "workers with the 'spawn' method, or make the pool in the child)"
+            )
+
+    def _explain(self, member: Member, count: int) -> str:
+        have = self.available(member.name)
+        advice = f"compact({have.moves})" if have.after_compaction >= count else "a larger pool"
+        return (
+            f"sub-pool {member.name!r} is asked for {count} pages and can give {have.pages} now; compaction would make it "
+            f"{have.after_compaction} with {have.moves} moves (fix: free or evict pages, or {advice})"
+        )
+
+    def __repr__(self) -> str:
+        return f"StatePool({', '.join(repr(sub) for sub in self._subpools.values())}, epoch {self.epoch})"
+
+
+def check_sink(sub: SubPool) -> None:
+    """The sink page of a sub-pool is zero."""
+    if any(bool(view[:, 0].any()) for view in sub.page_views):
+        raise PoolCorrupt(f"page 0 of {sub.name!r}, the sink, was written to")
+
+
+def _watch_forks(pool: StatePool) -> None:
+    """Have a forked child refuse the pools of its parent."""
+    global _watching
+    if not _watching:
+        os.register_at_fork(after_in_child=_disown)
+        _watching = True
+    _pools.add(pool)
+
+
+def _disown() -> None:
+    for pool in _pools:
+        pool._forked = True

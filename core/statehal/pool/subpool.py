@@ -1,0 +1,208 @@
+"""One sub-pool as its users see it: pages, typed ids and views."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from statehal.errors import ArgumentError, WrongIdSpace
+from statehal.ids import IdSpace, KernelIds, PhysicalIds, SpaceKey, VirtualIds
+from statehal.layout import AddressForm, FormKind, PoolLayout
+from statehal.pool.compaction import Availability
+from statehal.pool.family import Family
+from statehal.pool.member import Member
+from statehal.pool.pages import Pages
+from statehal.pool.pool_plan import SubPoolPlan
+from statehal.pool.views import field_view, page_views
+from statehal.spec import Spec
+
+if TYPE_CHECKING:
+    from statehal.pool.state_pool import StatePool
+
+UNITS = ("tokens", "pages")
+
+
+class SubPool:
+    """A named part of a ``StatePool``.
+
+    Attributes:
+        spec, layout: what is kept, and where.
+        family: the sub-pools whose pages can be allocated under the same virtual ids.
+        buffer: the pool's bytes, uint8 ``[total_bytes]``.
+        table: page table on the device, int64 ``[num_virtual_pages + 1]``, last entry 0; ``None`` for direct ids.
+    """
+
+    def __init__(self, pool: "StatePool", plan: SubPoolPlan, family: Family, member: Member) -> None:
+        self.pool = pool
+        self.plan = plan
+        self.spec: Spec = plan.spec
+        self.layout: PoolLayout = plan.layout
+        self.name = plan.name
+        self.page_size = plan.layout.page_size
+        self.family = family
+        self.member = member
+        self.buffer = pool.buffer
+        self.page_views = page_views(pool.buffer, plan.layout)
+        self.table = (
+            None if member.direct else torch.zeros(family.num_virtual + 1, dtype=torch.int64, device=pool.device)
+        )
+        self.forms: tuple[AddressForm, ...] = plan.layout.address_forms
+        spaces: dict[tuple[str, str], IdSpace] = {("virtual", unit): family.spaces[unit] for unit in UNITS}
+        for unit in UNITS:
+            for kind, forms in (("physical", ()), ("kernel", self.forms)):
+                key = SpaceKey(pool.fingerprint, self.name, kind, unit, forms)  # type: ignore[arg-type]
+                spaces[kind, unit] = IdSpace(key, pool, pool.checking)
+        self._spaces = spaces
+        self._targets = {
+            spaces["virtual", unit]: (spaces["kernel", unit], self._multipliers(unit), unit) for unit in UNITS
+        }
+
+    def _multipliers(self, unit: str) -> tuple[int, ...]:
+        return tuple(form.multiplier(unit, self.page_size) for form in self.forms)  # type: ignore[arg-type]
+
+    def space(self, kind: str, unit: str = "tokens") -> IdSpace:
+        """An id space of this sub-pool: ``"virtual"``, ``"physical"`` or ``"kernel"``, in tokens or pages."""
+        try:
+            return self._spaces[kind, unit]
+        except KeyError:
+            raise ArgumentError(
+                f"no id space {kind!r} in {unit!r}: expected virtual, physical or kernel in {UNITS}"
+            ) from None
+
+    def kernel_ids(self, virtual: VirtualIds, out: KernelIds | None = None) -> KernelIds:
+        """Translate virtual ids for every width class and form in use; call it once a step, for reads and writes alike.
+
+        Pending page-table updates are sent to the device first. Unmapped, negative and out-of-range ids become ids of
+        page 0, the sink.
+
+        Args:
+            virtual: ids of this sub-pool's family, in tokens or pages, any shape.
+            out: written and returned where given; its tensors keep their addresses, and one may be ``virtual``'s own
+                where a single form is in use. Make it once with ``kernel_buffer``.
+
+        Raises:
+            WrongIdSpace: the ids are of another family or pool.
+            ArgumentError: ``out`` has another shape or unit.
+        """
+        space = getattr(virtual, "space", None)
+        target = self._targets.get(space)  # type: ignore[arg-type]
+        if target is None:
+            target = self._find_target(virtual)
+        kernel, multipliers, unit = target
+        if self.pool.pending:
+            self.pool.flush()
+        ids = virtual.tensors[0]
+        epoch = self.pool.epoch
+        if out is None:
+            outs = tuple([torch.empty_like(ids) for _ in multipliers])
+            out = KernelIds(kernel, outs, epoch)
+        else:
+            if not kernel.same(out.space) or out.tensors[0].shape != ids.shape:
+                raise ArgumentError(f"out holds {out!r}: expected {kernel} of shape {tuple(ids.shape)}")
+            outs = out.tensors
+            out.epoch = epoch
+        self.pool.ops.translate(ids, self.table, self.page_size, multipliers, outs, unit)
+        return out
+
+    def kernel_buffer(self, *shape: int, unit: str = "tokens", dtype: torch.dtype = torch.int64) -> KernelIds:
+        """Kernel ids, all padding, whose tensors keep their addresses: an ``out`` for ``kernel_ids``."""
+        tensors = tuple(torch.zeros(shape, dtype=dtype, device=self.pool.device) for _ in self.forms)
+        return KernelIds(self.space("kernel", unit), tensors, self.pool.epoch)
+
+    def physical_ids(self, virtual: VirtualIds) -> PhysicalIds:
+        """Translate virtual ids into physical tokens or pages; unmapped ids become ids of page 0."""
+        _, _, unit = self._targets.get(virtual.space) or self._find_target(virtual)
+        if self.pool.pending:
+            self.pool.flush()
+        out = torch.empty_like(virtual.tensors[0])
+        multiplier = self.page_size if unit == "tokens" else 1
+        self.pool.ops.translate(virtual.tensors[0], self.table, self.page_size, (multiplier,), (out,), unit)
+        return PhysicalIds(self.space("physical", unit), (out,), self.pool.epoch)
+
+    def view(self, field: str, layer: int, form: FormKind | None = None) -> torch.Tensor:
+        """The strided view that kernel ids index, for one layer of one field; aliases the pool.
+
+        A whole-tensor operation on it would touch other layers' rows: index it, or zero pages through the pool.
+
+        Args:
+            form: ``"row"`` ``[n_rows, *row]``, ``"block"`` or ``"page"`` ``[n, *token_shape, *row]``; the preferred one.
+
+        Raises:
+            LayoutError: no such field, or it lacks the form.
+            ArgumentError: the field has no such layer.
+        """
+        return field_view(self.buffer, self.layout, field, form or self.layout.kinds(field)[0], layer)
+
+    def alloc(self, tokens: int) -> Pages:
+        """Pages for ``tokens`` tokens (or that many slots) in this sub-pool alone.
+
+        Raises:
+            PoolExhausted: says what is free and what compaction would give.
+        """
+        return self.pool.alloc(tokens, self.name)
+
+    def free(self, pages: Pages | int | Iterable[Pages] | Iterable[int]) -> None:
+        """Give back handles or host ints of this sub-pool's family; see ``StatePool.free``."""
+        self.pool.free(pages, family=self.family)
+
+    def evict(self, pages: Pages, before: int) -> int:
+        """Give back, here alone, the pages whose tokens all lie before token ``before`` of the handle."""
+        return self.pool.evict(self.name, pages, before)
+
+    def available(self) -> Availability:
+        """What this sub-pool can be given now, and what compaction would give."""
+        return self.pool.available(self.name)
+
+    @property
+    def used_pages(self) -> int:
+        """Physical pages in use."""
+        allocator = self.member.allocator
+        return sum(allocator.used(slab) for slab in allocator.free)
+
+    def _find_target(self, virtual: VirtualIds) -> tuple[IdSpace, tuple[int, ...], str]:
+        """The target of ids whose space is equal but not identical (after unpickling), or the error."""
+        space = getattr(virtual, "space", None)
+        for known, target in self._targets.items():
+            if space is not None and known.same(space):
+                return target
+        unit = space.key.unit if space is not None else "tokens"
+        self._spaces["virtual", unit].accept(virtual, f"kernel_ids of {self.name!r}")
+        raise AssertionError("accept refuses what is not one of the targets")
+
+    def live_mask(self, key: SpaceKey, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Which ids are padding or name a page in use here; reads the accounts, so it syncs the device."""
+        if key.kind == "virtual":
+            table, steps = self.member.table, [self.page_size if key.unit == "tokens" else 1]
+        elif key.kind == "physical":
+            table, steps = self.member.virtual, [self.page_size if key.unit == "tokens" else 1]
+        else:
+            table, steps = self.member.virtual, list(self._multipliers(key.unit))
+        live = torch.tensor(table).bool()
+        result = torch.ones(tensors[0].shape, dtype=torch.bool)
+        for ids, step in zip(tensors, steps, strict=True):
+            ids = ids.detach().cpu().long()
+            page, place = ids.div(step, rounding_mode="floor"), ids.remainder(step)
+            inside = (page < len(table)) & (place < (self.page_size if key.unit == "tokens" else 1))
+            padding = (ids < 0) | (page == 0)
+            result &= padding | (inside & live[page.clamp(0, len(table) - 1)])
+        return result
+
+    def __repr__(self) -> str:
+        return f"SubPool({self.name!r}, {self.used_pages} of {self.plan.max_pages} pages in use)"
+
+
+def explain_wrong(subpools: Iterable[SubPool], key: SpaceKey, tensors: Sequence[torch.Tensor]) -> WrongIdSpace:
+    """The error for raw ids that are not live in the space that they were declared of."""
+    owner = next(sub for sub in subpools if sub.name == key.owner or sub.family.name == key.owner)
+    wrong = tensors[0].detach().cpu()[~owner.live_mask(key, tensors)].flatten()[:8].tolist()
+    elsewhere = [
+        sub.name
+        for sub in subpools
+        if sub is not owner and len(sub.forms) == len(owner.forms) and bool(sub.live_mask(key, tensors).all())
+    ]
+    hint = (
+        f"; all of them would be live {key.kind} {key.unit} of {', '.join(map(repr, elsewhere))}" if elsewhere else ""
+    )
+    return WrongIdSpace(
+        f"ids {wrong} were declared {key} but name no page in use there{hint} (fix: pool[{key.owner!r}].kernel_ids(virtual))"
+    )

@@ -1,0 +1,80 @@
+"""Memory operations in plain torch, on any device."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from statehal.errors import ArgumentError
+from statehal.reference.rows import as_bits, blank, live
+
+
+class ReferenceMemoryOps:
+    """Implements ``statehal.hookspecs.MemoryOps``; see there for what each method reads and writes."""
+
+    graph_capturable = True
+    host_sync_free = True
+
+    def translate(
+        self,
+        ids: Tensor,
+        table: Tensor | None,
+        page_size: int,
+        multipliers: tuple[int, ...],
+        outs: tuple[Tensor, ...],
+        unit: Literal["tokens", "pages"],
+    ) -> None:
+        if unit == "tokens" and page_size > 1:
+            pages = ids.div(page_size, rounding_mode="floor")
+            place = ids.remainder(page_size)
+        else:
+            pages, place = ids, None
+        if table is not None:
+            # the entry after the last page is 0: ids out of range become the sink, and so do negative ones
+            last = table.shape[0] - 1
+            pages = table.index_select(0, pages.clamp(0, last).reshape(-1)).view(pages.shape)
+        else:
+            pages = pages.clamp(min=0)
+        for multiplier, out in zip(multipliers, outs, strict=True):
+            if place is None:
+                torch.mul(pages, multiplier, out=out)
+            else:
+                torch.add(place, pages, alpha=multiplier, out=out)
+
+    def update_table(self, table: Tensor, virtual_pages: Tensor, physical_pages: Tensor) -> None:
+        table.index_copy_(0, virtual_pages, physical_pages)
+
+    def copy_pages(self, views: tuple[Tensor, ...], src: Tensor, dst: Tensor) -> None:
+        for view in views:
+            view.index_copy_(1, dst, view.index_select(1, src))
+
+    def zero_pages(self, views: tuple[Tensor, ...], pages: Tensor) -> None:
+        for view in views:
+            view.index_fill_(1, pages, 0)
+
+    def gather(self, view: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        mask, safe = live(ids, 0, view.shape[0])
+        result = blank(as_bits(view)[safe], mask).view(view.dtype)
+        if out is None:
+            return result
+        if out.shape != result.shape or out.dtype != result.dtype:
+            raise ArgumentError(f"out is {out.dtype} {tuple(out.shape)}: expected {result.dtype} {tuple(result.shape)}")
+        return out.copy_(result)
+
+    def scatter(self, view: Tensor, ids: Tensor, rows: Tensor, *, first: int) -> None:
+        mask, safe = live(ids, first, view.shape[0])
+        as_bits(view)[safe] = blank(as_bits(rows), mask)
+
+    def alloc_pinned(self, nbytes: int) -> Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+
+    def record(self, stream: Any = None) -> Any:
+        if not torch.cuda.is_available():
+            return None
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(stream)
+        return event
+
+    def wait(self, event: Any) -> None:
+        if event is not None:
+            event.synchronize()

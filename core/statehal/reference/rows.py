@@ -1,0 +1,67 @@
+"""Masked stores into strided views, without a host sync."""
+
+import torch
+from torch import Tensor
+
+from statehal.layout import FormKind
+from statehal.pool import SubPool
+
+
+def live(ids: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Which ids name a row that may be written, and the ids with all others replaced by 0, a row of the sink."""
+    mask = (ids >= first) & (ids < count)
+    return mask, ids.where(mask, 0)
+
+
+def blank(rows: Tensor, mask: Tensor) -> Tensor:
+    """``rows`` ``[n, ...]`` with zeros where ``mask`` ``[n]`` is false, whatever was there, NaN included."""
+    shape = mask.shape + (1,) * (rows.dim() - mask.dim())
+    return rows.where(mask.view(shape), torch.zeros((), dtype=rows.dtype, device=rows.device))
+
+
+def as_bits(tensor: Tensor) -> Tensor:
+    """One-byte floats as bytes: torch has few operations for them, and a store moves bits."""
+    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
+
+
+class RowStore:
+    """Stores rows of one field at kernel ids of one form.
+
+    Padding rows go to the sink as zeros, which is what the sink holds: nothing changes, and no id is left out, so the
+    device is never asked how many there are.
+
+    Attributes:
+        views: by model layer id.
+    """
+
+    def __init__(self, sub: SubPool, field: str, kind: FormKind) -> None:
+        layout = sub.layout.field(field)
+        self.kind = kind
+        self.form = sub.layout.form(field, kind)
+        self.row_shape = layout.row_shape
+        self.first = sub.page_size
+        self.views = {one: sub.view(field, group[0], kind) for group in layout.layers for one in group}
+        self._digits = layout.token_shape
+        any_view = next(iter(self.views.values()))
+        self.count = any_view.shape[0] * (1 if kind == "row" else sub.page_size)
+
+    def index(self, ids: Tensor) -> tuple[Tensor, ...]:
+        """Indices into a view for ids that name rows of it."""
+        if self.kind == "row":
+            return (ids,)
+        digits: list[Tensor] = []
+        for size in reversed(self._digits):
+            digits.insert(0, ids.remainder(size))
+            ids = ids.div(size, rounding_mode="floor")
+        return (ids, *digits)
+
+    def store(self, layer: int, ids: Tensor, rows: Tensor) -> None:
+        """Write ``rows`` ``[n, *row_shape]`` for one layer; padding ids and ids past the view store nothing."""
+        mask, safe = live(ids, self.first, self.count)
+        as_bits(self.views[layer])[self.index(safe)] = blank(as_bits(rows), mask)
+
+    def load(self, layer: int, ids: Tensor) -> Tensor:
+        """Read rows ``[n, *row_shape]`` for one layer; padding ids give zeros."""
+        mask, safe = live(ids, self.first, self.count)
+        view = self.views[layer]
+        return blank(as_bits(view)[self.index(safe)], mask).view(view.dtype)

@@ -1,0 +1,106 @@
+"""The parts that every spec is made of."""
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Literal
+
+from statehal.errors import SpecError
+from statehal.spec.dtypes import dtype_name, itemsize
+
+IdsMode = Literal["virtual", "direct"]
+LayerGroups = tuple[tuple[int, ...], ...]
+"""One entry a stored layer row, in order: the model layer ids that read and write it."""
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """One kind of row: ``row_shape`` elements of ``dtype`` for each token (or slot) and stored layer.
+
+    The first axis of a row of two or more axes is the head axis.
+    """
+
+    name: str
+    row_shape: tuple[int, ...]
+    dtype: str
+    layers: LayerGroups
+
+    @property
+    def row_bytes(self) -> int:
+        """Payload bytes of one row."""
+        return prod(self.row_shape) * itemsize(self.dtype)
+
+
+@dataclass(frozen=True)
+class ExtraField:
+    """A further row kept beside a spec's own, such as an indexer row or a replay ring.
+
+    ``layers`` are the model layer ids that have it; ``None`` means all layers of the spec.
+    """
+
+    name: str
+    row_shape: tuple[int, ...]
+    dtype: str
+    layers: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The state of some of a model's layers: what is allocated together is one spec, and one sub-pool.
+
+    Attributes:
+        name: the sub-pool's name.
+        layers: the model's own layer ids that own storage.
+        shared: ``(layer, owner)`` pairs: ``layer`` reads and writes the rows of ``owner``.
+        ids: ``"virtual"`` (page table, joint allocation, compaction) or ``"direct"`` (pages never move).
+    """
+
+    name: str
+    layers: tuple[int, ...]
+    shared: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
+    extra: tuple[ExtraField, ...] = field(default=(), kw_only=True)
+    ids: IdsMode = field(default="virtual", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.replace("_", "").replace("-", "").replace(".", "").isalnum():
+            raise SpecError(f"spec name {self.name!r} must be letters, digits, '.', '_' and '-'")
+        object.__setattr__(self, "layers", tuple(self.layers))
+        object.__setattr__(self, "shared", tuple((int(a), int(b)) for a, b in self.shared))
+        object.__setattr__(self, "extra", tuple(self.extra))
+        if not self.layers:
+            raise SpecError(f"spec {self.name!r} has no layers: a sub-pool needs at least one")
+        if len(set(self.layers)) != len(self.layers):
+            raise SpecError(f"spec {self.name!r} names a layer twice: layers={self.layers}")
+        for layer, owner in self.shared:
+            if owner not in self.layers or layer in self.layers:
+                raise SpecError(
+                    f"spec {self.name!r} shares layer {layer} with {owner}: the owner must be one of "
+                    f"{self.layers} and the sharer none of them"
+                )
+        if self.ids not in ("virtual", "direct"):
+            raise SpecError(f"spec {self.name!r} has ids={self.ids!r}: expected 'virtual' or 'direct'")
+
+    @property
+    def kind(self) -> Literal["tokens", "slots"]:
+        """Whether a page holds ``page_size`` tokens or is one slot."""
+        return "tokens"
+
+    def groups(self, only: tuple[int, ...] | None = None) -> LayerGroups:
+        """Rows and the layer ids that use them, for all layers or for those in ``only``."""
+        owners = self.layers if only is None else only
+        unknown = set(owners) - set(self.layers)
+        if unknown:
+            raise SpecError(f"spec {self.name!r} has no layers {sorted(unknown)}: its layers are {self.layers}")
+        return tuple((owner, *(a for a, b in self.shared if b == owner)) for owner in owners)
+
+    def fields(self) -> tuple[FieldSpec, ...]:
+        """The rows to be stored, in the order in which they lie in a page."""
+        return tuple(
+            FieldSpec(e.name, tuple(e.row_shape), dtype_name(e.dtype), self.groups(e.layers)) for e in self.extra
+        )
+
+
+def require_positive(spec: Spec, **values: int | None) -> None:
+    """Refuse sizes below one, naming spec, argument and value; ``None`` passes."""
+    for argument, value in values.items():
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise SpecError(f"spec {spec.name!r} has {argument}={value!r}: expected an integer of at least 1")

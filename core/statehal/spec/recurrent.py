@@ -1,0 +1,56 @@
+"""Layers with a causal convolution and a recurrent state (Mamba2, GDN, KDA, short conv)."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from statehal.errors import SpecError
+from statehal.spec.base import Spec, require_positive
+from statehal.spec.dtypes import dtype_name
+
+
+@dataclass(frozen=True)
+class ConvRecurrent(Spec):
+    """A slot keeps, a layer, a window of conv inputs and one recurrent state; both are one checkpoint.
+
+    The window's fields depend on the backend's ``ConvStateLayout``; ``statehal.layout.conv_window`` builds them.
+
+    Attributes:
+        channels: conv channels of this rank.
+        width: taps of the causal convolution, 2 to 8.
+        dtype: dtype of the window.
+        sections: channels of each independently sharded part, such as ``q | k | v``; sums to ``channels``.
+        verify_tokens: most draft tokens verified in one step (D); the window has ``width - 1 + D - 1`` rows.
+        state: shape of the recurrent state of one layer, heads first; ``None`` where there is none (short conv).
+        state_dtype: dtype of the recurrent state.
+    """
+
+    channels: int
+    width: int
+    dtype: str
+    sections: tuple[int, ...] | None = field(default=None, kw_only=True)
+    verify_tokens: int = field(default=1, kw_only=True)
+    state: tuple[int, ...] | None = field(default=None, kw_only=True)
+    state_dtype: str = field(default="float32", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        object.__setattr__(self, "state_dtype", dtype_name(self.state_dtype))
+        require_positive(self, channels=self.channels, verify_tokens=self.verify_tokens)
+        if self.width not in range(2, 9):
+            raise SpecError(f"spec {self.name!r} has width={self.width!r}: causal conv1d is defined for 2 to 8")
+        if self.sections is not None:
+            object.__setattr__(self, "sections", tuple(self.sections))
+            if sum(self.sections or ()) != self.channels:
+                raise SpecError(f"spec {self.name!r}: sections={self.sections} do not sum to channels={self.channels}")
+        if self.state is not None:
+            object.__setattr__(self, "state", tuple(self.state))
+
+    @property
+    def kind(self) -> Literal["tokens", "slots"]:
+        return "slots"
+
+    @property
+    def window_rows(self) -> int:
+        """Rows of a conv window: the history and the drafts that may be live beside it."""
+        return (self.width - 1) + (self.verify_tokens - 1)
