@@ -30,7 +30,8 @@ def layout_from(providers: Sequence[Provider], spec: Spec, page_size: int, devic
         wanted = ConvStateLayout if slots else PoolLayout
         if not isinstance(answer, wanted):
             raise PluginBroken(
-                f"plugin {provider.name!r} answered for {spec.name!r} with a {type(answer).__name__}: expected a {wanted.__name__}"
+                f"plugin {provider.name!r} answered for {spec.name!r} with a {type(answer).__name__}: "
+                f"expected a {wanted.__name__}"
             )
         layout = conv_window(spec, answer) if isinstance(answer, ConvStateLayout) else answer
         if not slots:
@@ -47,5 +48,6 @@ def _require_rows(name: str, spec: Spec, page_size: int, layout: PoolLayout) -> 
     got = {field.name: (field.dtype, field.layers, prod(field.row_shape), field.page_size) for field in layout.fields}
     if wanted != got:
         raise PluginBroken(
-            f"plugin {name!r} laid out {got} for {spec.name!r}: expected {wanted} as (dtype, layers, elements a row, page size)"
+            f"plugin {name!r} laid out {got} for {spec.name!r}: expected {wanted}, each as (dtype, layers, elements a "
+            f"row, page size)"
         )

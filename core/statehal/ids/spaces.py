@@ -116,8 +116,9 @@ class IdSpace:
             raise WrongIdSpace(self._mismatch(ids, where))
         if self.pool is not None and self.key.kind != "virtual" and ids.epoch != self.pool.epoch:
             raise StaleIds(
-                f"{where}: the ids are of epoch {ids.epoch} and the pool is at {self.pool.epoch}, because a compaction "
-                f"moved pages in between; they could name pages of other requests (fix: translate the virtual ids again)"
+                f"{where}: the ids are of epoch {ids.epoch} and the pool is at {self.pool.epoch}, because "
+                f"a compaction moved pages in between; they could name pages of other requests (fix: translate the "
+                f"virtual ids again)"
             )
         return ids.tensors
 

@@ -30,8 +30,9 @@ def page_major(
 
 
 def nz(spec: Spec, page_size: int, *, forms: tuple[FormKind, ...] = ("block",), align: int = 512) -> PoolLayout:
-    """Page-major with rows cut into 32-byte fractals: element ``(slot, d)`` of a page lies at
-    ``(d//x)*ps*x + slot*x + d%x`` with ``x = 32 // itemsize`` (Ascend's NZ format).
+    """Page-major with rows cut into 32-byte fractals, as in Ascend's NZ format.
+
+    Element ``(slot, d)`` of a page lies at ``(d//x)*ps*x + slot*x + d%x`` with ``x = 32 // itemsize``.
 
     Raises:
         LayoutError: a head's width is not a multiple of ``x``.

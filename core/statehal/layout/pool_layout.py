@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import lcm
 from typing import Literal
 
@@ -133,7 +134,7 @@ class PoolLayout:
         pieces = sorted(
             (start, start + length, field.name) for field in self.fields for _, start, length in field.runs()
         )
-        for (_, end, first), (start, _, second) in zip(pieces, pieces[1:], strict=False):
+        for (_, end, first), (start, _, second) in pairwise(pieces):
             if start < end:
                 raise LayoutError(
                     f"fields {first!r} and {second!r} share bytes: one ends at {end}, one begins at {start}"

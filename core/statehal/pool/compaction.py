@@ -59,7 +59,7 @@ def sparse_slabs(member: Member) -> list[tuple[int, int]]:
 
 
 def compact(members: Iterable[Member], max_moves: int) -> Compaction:
-    """Empty the sparsest slabs of the members with at most ``max_moves`` page copies; a slab is emptied whole or not."""
+    """Empty the sparsest slabs of the members with at most ``max_moves`` copies; a slab is emptied whole or not."""
     moves = slabs = 0
     plans = {member: sparse_slabs(member) for member in members}
     queue = sorted((used, slab, member.name, member) for member, plan in plans.items() for used, slab in plan)

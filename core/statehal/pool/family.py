@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import index as as_index
-from typing import TYPE_CHECKING
+
+import torch
 
 from statehal.errors import (
     ArgumentError,
@@ -13,13 +14,12 @@ from statehal.errors import (
     SinkPage,
     UseAfterFree,
 )
+from statehal.ids import IdSpace, VirtualIds
 from statehal.pool.member import Member
 from statehal.pool.pages import FREED, Lease, Pages
 
-if TYPE_CHECKING:
-    import torch
-
-    from statehal.ids import IdSpace, VirtualIds
+Explain = Callable[[Member, int], str]
+"""Says why a member cannot give that many pages."""
 
 
 class Family:
@@ -33,14 +33,13 @@ class Family:
         name: str,
         page_size: int,
         members: Sequence[Member],
-        device: "torch.device",
-        explain: Callable[[Member, int], str],
+        explain: Explain,
     ) -> None:
         self.name = name
         self.page_size = page_size
         self.members = tuple(members)
         self.mask = sum(member.bit for member in members)
-        self.device = device
+        self.device = torch.device("cpu")
         self.num_virtual = len(members[0].table)
         self.direct = members[0].direct
         self.generation = [0] * self.num_virtual
@@ -48,10 +47,8 @@ class Family:
         self._free_ids = [] if self.direct else list(range(self.num_virtual - 1, 0, -1))
         self._explain = explain
 
-    def virtual_ids(self, unit: str, tensor: "torch.Tensor") -> "VirtualIds":
+    def virtual_ids(self, unit: str, tensor: torch.Tensor) -> VirtualIds:
         """Typed ids of a tensor that this family made."""
-        from statehal.ids import VirtualIds
-
         return VirtualIds(self.spaces[unit], (tensor,), 0)
 
     def alloc(self, tokens: int, members: tuple[Member, ...]) -> Pages:
@@ -189,7 +186,8 @@ class Family:
             holders = {member.name: member.refs[v] for member in self.members if member.refs[v]}
             if not holders or times > max(holders.values()):
                 raise DoubleFree(
-                    f"page {v} of {self.name!r} is freed {times} times but has {max(holders.values(), default=0)} holders"
+                    f"page {v} of {self.name!r} is freed {times} times but has "
+                    f"{max(holders.values(), default=0)} holders"
                 )
             if len(set(holders.values())) > 1:
                 raise ArgumentError(
@@ -234,8 +232,8 @@ class Family:
                 raise DoubleFree(f"page {lease.ids[i]} of {self.name!r} was already freed by this holder")
             if held and generation[lease.ids[i]] != lease.generations[i]:
                 raise UseAfterFree(
-                    f"page {lease.ids[i]} of {self.name!r} was freed by its number while this handle was in use; it may "
-                    f"belong to another request now"
+                    f"page {lease.ids[i]} of {self.name!r} was freed by its number while this handle was in use; "
+                    f"it may belong to another request now"
                 )
 
     def _require(self, count: int, members: tuple[Member, ...]) -> None:

@@ -145,8 +145,8 @@ def _shared_region(
         ideal = slab or smallest_slab(asked, waste_limit)
         sizes = ", ".join(f"{page.name} {page.tight}" for page in asked)
         raise PlanError(
-            f"{budget} bytes cannot be divided into slabs for pages of {sizes} bytes: within waste_limit={waste_limit} a "
-            f"slab takes {ideal} bytes and {least} are needed, one of them the sink (fix: raise total_bytes to "
+            f"{budget} bytes cannot be divided into slabs for pages of {sizes} bytes: within waste_limit={waste_limit} "
+            f"a slab takes {ideal} bytes and {least} are needed, one of them the sink (fix: raise total_bytes to "
             f"{least * (ideal or 0)}, raise waste_limit, or change page_size)"
         )
     if budget is not None:

@@ -57,7 +57,7 @@ class PageAllocator:
         return max(0, -(-(count - self.num_free) // self.pages_per_slab))
 
     def take(self, count: int) -> tuple[list[int], list[int]]:
-        """``count`` pages, and the slabs among theirs that came from another owner. The caller checked ``available``."""
+        """``count`` pages, and which of their slabs came from another owner; the caller checked ``available``."""
         taken: list[int] = []
         foreign: list[int] = []
         while count:

@@ -1,7 +1,5 @@
 """One buffer, many sub-pools."""
 
-import os
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
@@ -9,21 +7,21 @@ from uuid import uuid4
 
 import torch
 
-from statehal.errors import ArgumentError, ForeignPages, ForkedProcess, PoolCorrupt, StepsInFlight
+from statehal.errors import ArgumentError, ForeignPages, StepsInFlight
 from statehal.ids import IdSpace, SpaceKey
 from statehal.pool.accounting import check_family, check_region
 from statehal.pool.compaction import Availability, Compaction, availability, compact
+from statehal.pool.families import make_families
 from statehal.pool.family import Family
+from statehal.pool.forks import refuse, watch
+from statehal.pool.liveness import check_sink, require_live
 from statehal.pool.member import Hygiene, Member
 from statehal.pool.pages import Pages
 from statehal.pool.pool_plan import PoolPlan
-from statehal.pool.slabs import PageAllocator, SlabRegion
-from statehal.pool.subpool import UNITS, SubPool, explain_wrong
+from statehal.pool.slabs import SlabRegion
+from statehal.pool.subpool import UNITS, SubPool
 from statehal.pool.views import poison_pages
 from statehal.pool.work import WorkItem, WorkQueue
-
-_pools: "weakref.WeakSet[StatePool]" = weakref.WeakSet()
-_watching = False
 
 
 class PoolOps(Protocol):
@@ -70,37 +68,20 @@ class StatePool:
         self.epoch = 0
         self.pending = False
         self.in_flight = 0
-        self._forked = False
+        self.forked = False
         # rounded up so that the buffer can be viewed as any dtype
         self.buffer = torch.zeros(-(-plan.total_bytes // 16) * 16, dtype=torch.uint8, device=self.device)
         self._queue = WorkQueue()
         self._regions = {region.offset: SlabRegion(region.num_slabs) for region in plan.regions if region.shared}
-        self.families = self._make_families(hygiene)
+        self.families = make_families(plan, self._regions, self._queue, hygiene, self._explain)
+        for family in self.families:
+            family.device = self.device
+            for unit in UNITS:
+                key = SpaceKey(self.fingerprint, family.name, "virtual", unit)
+                family.spaces[unit] = IdSpace(key, self, check)
         members = {member.name: (family, member) for family in self.families for member in family.members}
         self._subpools = {name: SubPool(self, sub, *members[name]) for name, sub in plan.subpools.items()}
-        _watch_forks(self)
-
-    def _make_families(self, hygiene: Hygiene) -> tuple[Family, ...]:
-        groups: dict[str, list[str]] = {}
-        for name, sub in self.plan.subpools.items():
-            groups.setdefault(name if sub.spec.ids == "direct" else sub.spec.kind, []).append(name)
-        families = []
-        for family_name, names in groups.items():
-            subs = [self.plan.subpools[name] for name in names]
-            direct = subs[0].spec.ids == "direct"
-            shared = max((sub.max_pages for sub in subs if sub.region.shared), default=0)
-            count = 1 + shared + sum(sub.max_pages for sub in subs if not sub.region.shared)
-            members = []
-            for position, sub in enumerate(subs):
-                allocator = PageAllocator(sub.name, sub.pages_per_slab, self._regions.get(sub.region.offset))
-                num_virtual = sub.layout.num_pages if direct else count
-                members.append(Member(sub.name, 1 << position, allocator, num_virtual, self._queue, hygiene, direct))
-            family = Family(family_name, subs[0].layout.page_size, members, self.device, self._explain)
-            for unit in UNITS:
-                key = SpaceKey(self.fingerprint, family_name, "virtual", unit)  # type: ignore[arg-type]
-                family.spaces[unit] = IdSpace(key, self, self.checking)
-            families.append(family)
-        return tuple(families)
+        watch(self)
 
     def __getitem__(self, name: str) -> SubPool:
         try:
@@ -121,8 +102,8 @@ class StatePool:
 
         Args:
             tokens: tokens, or slots where the sub-pools keep slots.
-            subpools: names; they must keep the same kind and share their virtual ids. ``None`` means all token sub-pools
-                with virtual ids, or all of a pool that has one family only.
+            subpools: names; they must keep the same kind and share their virtual ids. ``None`` means all token
+                sub-pools with virtual ids, or all of a pool that has one family only.
 
         Raises:
             PoolExhausted: a sub-pool cannot give that many; nothing was taken.
@@ -150,7 +131,7 @@ class StatePool:
         return self._family(pages).retain(pages)
 
     def fork(self, pages: Pages, index: int = -1) -> bool:
-        """Make one page private: if others hold it too, a fresh page takes its place in the handle, copied by the device.
+        """Make one page private: if others hold it too, a fresh page, copied by the device, takes its place.
 
         Returns whether a copy was needed.
         """
@@ -177,15 +158,7 @@ class StatePool:
         if any(isinstance(item, Pages) for item in items):
             if not all(isinstance(item, Pages) for item in items):
                 raise ArgumentError("free takes handles or host ints: got both in one call")
-            seen: set[tuple[int, int]] = set()
-            for item in items:
-                self._family(item).validate(item)
-                where = {(id(item.lease), index) for index in item.bounds}
-                if seen & where:
-                    raise ArgumentError(f"free was given {item!r} twice in one call")
-                seen |= where
-            for item in items:
-                item.lease.family.free(item)
+            self._free_handles(items)
             return
         if family is None:
             if len(self.families) > 1:
@@ -246,7 +219,9 @@ class StatePool:
         ids = [one for _, _, first, second in batches for one in (*first, *second)]
         upload = torch.tensor(ids, dtype=torch.int64)
         upload = upload if self.device.type == "cpu" else upload.pin_memory().to(self.device, non_blocking=True)
-        parts = iter(upload.split([size for _, _, first, second in batches for size in (len(first), len(second))]))
+        parts = iter(
+            torch.split(upload, [size for _, _, first, second in batches for size in (len(first), len(second))])
+        )
         return tuple(WorkItem(kind, name, next(parts), next(parts)) for kind, name, _, _ in batches)
 
     def run(self, work: Iterable[WorkItem]) -> None:
@@ -264,7 +239,7 @@ class StatePool:
 
     def flush(self) -> None:
         """Send the device all work that is pending."""
-        self._refuse_fork()
+        refuse(self)
         if self.pending:
             self.run(self.drain_work())
 
@@ -287,10 +262,18 @@ class StatePool:
 
     def verify(self, key: SpaceKey, tensors: Sequence[torch.Tensor]) -> None:
         """Raise ``WrongIdSpace`` unless every id is padding or names a page in use in the space; syncs the device."""
-        subs = [sub for sub in self._subpools.values() if key.owner in (sub.name, sub.family.name)]
-        masks = [sub.live_mask(key, tensors) for sub in subs]
-        if not bool(torch.stack(masks).any(0).all()):
-            raise explain_wrong(self._subpools.values(), key, tensors)
+        require_live(self._subpools.values(), key, tensors)
+
+    def _free_handles(self, handles: Sequence[Pages]) -> None:
+        seen: set[tuple[int, int]] = set()
+        for pages in handles:
+            self._family(pages).validate(pages)
+            where = {(id(pages.lease), index) for index in pages.bounds}
+            if seen & where:
+                raise ArgumentError(f"free was given {pages!r} twice in one call")
+            seen |= where
+        for pages in handles:
+            pages.lease.family.free(pages)
 
     def _choose(self, names: str | Iterable[str] | None) -> tuple[Family, tuple[Member, ...]]:
         if names is None:
@@ -320,44 +303,17 @@ class StatePool:
         return family
 
     def _mutate(self) -> None:
-        if self._forked:
-            self._refuse_fork()
+        if self.forked:
+            refuse(self)
         self.pending = True
-
-    def _refuse_fork(self) -> None:
-        if self._forked:
-            raise ForkedProcess(
-                "this pool was made before the process forked; parent and child would hand out the same pages (fix: start "
-                "workers with the 'spawn' method, or make the pool in the child)"
-            )
 
     def _explain(self, member: Member, count: int) -> str:
         have = self.available(member.name)
         advice = f"compact({have.moves})" if have.after_compaction >= count else "a larger pool"
         return (
-            f"sub-pool {member.name!r} is asked for {count} pages and can give {have.pages} now; compaction would make it "
-            f"{have.after_compaction} with {have.moves} moves (fix: free or evict pages, or {advice})"
+            f"sub-pool {member.name!r} is asked for {count} pages and can give {have.pages} now; compaction would "
+            f"make it {have.after_compaction} with {have.moves} moves (fix: free or evict pages, or {advice})"
         )
 
     def __repr__(self) -> str:
         return f"StatePool({', '.join(repr(sub) for sub in self._subpools.values())}, epoch {self.epoch})"
-
-
-def check_sink(sub: SubPool) -> None:
-    """The sink page of a sub-pool is zero."""
-    if any(bool(view[:, 0].any()) for view in sub.page_views):
-        raise PoolCorrupt(f"page 0 of {sub.name!r}, the sink, was written to")
-
-
-def _watch_forks(pool: StatePool) -> None:
-    """Have a forked child refuse the pools of its parent."""
-    global _watching
-    if not _watching:
-        os.register_at_fork(after_in_child=_disown)
-        _watching = True
-    _pools.add(pool)
-
-
-def _disown() -> None:
-    for pool in _pools:
-        pool._forked = True

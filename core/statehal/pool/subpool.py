@@ -1,12 +1,12 @@
 """One sub-pool as its users see it: pages, typed ids and views."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
 
-from statehal.errors import ArgumentError, WrongIdSpace
-from statehal.ids import IdSpace, KernelIds, PhysicalIds, SpaceKey, VirtualIds
+from statehal.errors import ArgumentError
+from statehal.ids import IdSpace, KernelIds, PhysicalIds, SpaceKey, Unit, VirtualIds
 from statehal.layout import AddressForm, FormKind, PoolLayout
 from statehal.pool.compaction import Availability
 from statehal.pool.family import Family
@@ -19,7 +19,7 @@ from statehal.spec import Spec
 if TYPE_CHECKING:
     from statehal.pool.state_pool import StatePool
 
-UNITS = ("tokens", "pages")
+UNITS: tuple[Unit, ...] = ("tokens", "pages")
 
 
 class SubPool:
@@ -54,10 +54,11 @@ class SubPool:
                 spaces[kind, unit] = IdSpace(key, pool, pool.checking)
         self._spaces = spaces
         self._targets = {
-            spaces["virtual", unit]: (spaces["kernel", unit], self._multipliers(unit), unit) for unit in UNITS
+            spaces["virtual", unit]: (spaces["kernel", unit], self.multipliers(unit), unit) for unit in UNITS
         }
 
-    def _multipliers(self, unit: str) -> tuple[int, ...]:
+    def multipliers(self, unit: str) -> tuple[int, ...]:
+        """What a physical page number is multiplied with in each form in use, to give kernel ids in that unit."""
         return tuple(form.multiplier(unit, self.page_size) for form in self.forms)  # type: ignore[arg-type]
 
     def space(self, kind: str, unit: str = "tokens") -> IdSpace:
@@ -125,7 +126,8 @@ class SubPool:
         A whole-tensor operation on it would touch other layers' rows: index it, or zero pages through the pool.
 
         Args:
-            form: ``"row"`` ``[n_rows, *row]``, ``"block"`` or ``"page"`` ``[n, *token_shape, *row]``; the preferred one.
+            form: ``"row"`` ``[n_rows, *row]``, ``"block"`` or ``"page"`` ``[n, *token_shape, *row]``; by default the
+                preferred one.
 
         Raises:
             LayoutError: no such field, or it lacks the form.
@@ -159,7 +161,7 @@ class SubPool:
         allocator = self.member.allocator
         return sum(allocator.used(slab) for slab in allocator.free)
 
-    def _find_target(self, virtual: VirtualIds) -> tuple[IdSpace, tuple[int, ...], str]:
+    def _find_target(self, virtual: VirtualIds) -> tuple[IdSpace, tuple[int, ...], Unit]:
         """The target of ids whose space is equal but not identical (after unpickling), or the error."""
         space = getattr(virtual, "space", None)
         for known, target in self._targets.items():
@@ -169,40 +171,5 @@ class SubPool:
         self._spaces["virtual", unit].accept(virtual, f"kernel_ids of {self.name!r}")
         raise AssertionError("accept refuses what is not one of the targets")
 
-    def live_mask(self, key: SpaceKey, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Which ids are padding or name a page in use here; reads the accounts, so it syncs the device."""
-        if key.kind == "virtual":
-            table, steps = self.member.table, [self.page_size if key.unit == "tokens" else 1]
-        elif key.kind == "physical":
-            table, steps = self.member.virtual, [self.page_size if key.unit == "tokens" else 1]
-        else:
-            table, steps = self.member.virtual, list(self._multipliers(key.unit))
-        live = torch.tensor(table).bool()
-        result = torch.ones(tensors[0].shape, dtype=torch.bool)
-        for ids, step in zip(tensors, steps, strict=True):
-            ids = ids.detach().cpu().long()
-            page, place = ids.div(step, rounding_mode="floor"), ids.remainder(step)
-            inside = (page < len(table)) & (place < (self.page_size if key.unit == "tokens" else 1))
-            padding = (ids < 0) | (page == 0)
-            result &= padding | (inside & live[page.clamp(0, len(table) - 1)])
-        return result
-
     def __repr__(self) -> str:
         return f"SubPool({self.name!r}, {self.used_pages} of {self.plan.max_pages} pages in use)"
-
-
-def explain_wrong(subpools: Iterable[SubPool], key: SpaceKey, tensors: Sequence[torch.Tensor]) -> WrongIdSpace:
-    """The error for raw ids that are not live in the space that they were declared of."""
-    owner = next(sub for sub in subpools if sub.name == key.owner or sub.family.name == key.owner)
-    wrong = tensors[0].detach().cpu()[~owner.live_mask(key, tensors)].flatten()[:8].tolist()
-    elsewhere = [
-        sub.name
-        for sub in subpools
-        if sub is not owner and len(sub.forms) == len(owner.forms) and bool(sub.live_mask(key, tensors).all())
-    ]
-    hint = (
-        f"; all of them would be live {key.kind} {key.unit} of {', '.join(map(repr, elsewhere))}" if elsewhere else ""
-    )
-    return WrongIdSpace(
-        f"ids {wrong} were declared {key} but name no page in use there{hint} (fix: pool[{key.owner!r}].kernel_ids(virtual))"
-    )

@@ -73,6 +73,6 @@ def statehal_memory_ops(request: MemoryOpsRequest) -> object:
 def _refuse_compile_safe(asked: bool) -> None:
     if asked:
         raise Unsupported(
-            "the reference backend has no torch.library forms, so torch.compile could drop its state updates (fix: bind "
-            "with compile_safe=False and keep its operations out of compiled regions)"
+            "the reference backend has no torch.library forms, so torch.compile could drop its state updates (fix: "
+            "bind with compile_safe=False and keep its operations out of compiled regions)"
         )

@@ -71,7 +71,7 @@ class ReferenceMemoryOps:
     def record(self, stream: Any = None) -> Any:
         if not torch.cuda.is_available():
             return None
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event()
         event.record(stream)
         return event
 

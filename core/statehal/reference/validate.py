@@ -15,12 +15,13 @@ def require_tensor(
     """Refuse a tensor of another shape, dtype or device, or whose last dimension is not contiguous."""
     if tuple(tensor.shape) != shape or tensor.dtype != dtype or tensor.device != device:
         raise ArgumentError(
-            f"{where}: {name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}: expected {dtype} {list(shape)} "
-            f"on {device}"
+            f"{where}: {name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}: expected {dtype} "
+            f"{list(shape)} on {device}"
         )
     if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
         raise ArgumentError(
-            f"{where}: the last dimension of {name} has stride {tensor.stride(-1)}: expected 1 (fix: pass {name}.contiguous())"
+            f"{where}: the last dimension of {name} has stride {tensor.stride(-1)}: expected 1 "
+            f"(fix: pass {name}.contiguous())"
         )
 
 
