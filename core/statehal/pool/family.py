@@ -10,6 +10,7 @@ from statehal.errors import (
     DoubleFree,
     ForeignPages,
     PageOutOfRange,
+    PoolError,
     PoolExhausted,
     SinkPage,
     UseAfterFree,
@@ -70,8 +71,9 @@ class Family:
         count = max(0, -(-total // self.page_size) - have)
         members = self.members if lease.mask == self.mask else tuple(m for m in self.members if lease.mask & m.bit)
         shared = False
-        if tokens and lease.tokens % self.page_size:
+        if have:
             self.validate(pages[-1:])
+        if tokens and lease.tokens % self.page_size:
             shared = any(member.refs[lease.ids[-1]] > 1 for member in members)
         if shared or count:
             self._require(count + shared, members)
@@ -144,7 +146,7 @@ class Family:
         start = max(bounds.start, lease.evicted.get(member.bit, 0)) if pages.start == 0 else bounds.start
         where = [i for i in range(start, bounds.start + upto) if lease.held[i] == FREED or lease.held[i] & member.bit]
         for i in where:
-            self.validate(Pages(lease, i, i + 1))
+            self.validate(Pages(lease, i, i + 1), freed=DoubleFree)
         if where:
             ids = [lease.ids[i] for i in where]
             member.drop(ids)
@@ -161,7 +163,7 @@ class Family:
 
     def free(self, pages: Pages) -> None:
         """Give back every page of a handle, in every member in which it is still held."""
-        self.validate(pages)
+        self.validate(pages, freed=DoubleFree)
         lease, bounds = pages.lease, pages.bounds
         ids, held = lease.ids[bounds.start : bounds.stop], lease.held[bounds.start : bounds.stop]
         for member in self.members:
@@ -220,8 +222,8 @@ class Family:
             )
         return pages.lease
 
-    def validate(self, pages: Pages) -> None:
-        """Refuse pages that their holder gave back or that somebody else freed."""
+    def validate(self, pages: Pages, freed: type[PoolError] = UseAfterFree) -> None:
+        """Refuse pages that their holder gave back, with the error ``freed``, or that somebody freed by number."""
         lease, bounds = pages.lease, pages.bounds
         if lease.family is not self:
             raise ForeignPages(f"a handle of {lease.family.name!r} was given to {self.name!r}")
@@ -229,7 +231,7 @@ class Family:
         for i in bounds:
             held = lease.held[i]
             if held == FREED:
-                raise DoubleFree(f"page {lease.ids[i]} of {self.name!r} was already freed by this holder")
+                raise freed(f"page {lease.ids[i]} of {self.name!r} was already freed by this holder")
             if held and generation[lease.ids[i]] != lease.generations[i]:
                 raise UseAfterFree(
                     f"page {lease.ids[i]} of {self.name!r} was freed by its number while this handle was in use; "

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import torch
 
-from statehal.errors import ArgumentError, ForeignPages, StepsInFlight
+from statehal.errors import ArgumentError, DoubleFree, ForeignPages, StepsInFlight
 from statehal.ids import IdSpace, SpaceKey
 from statehal.pool.accounting import check_family, check_region
 from statehal.pool.compaction import Availability, Compaction, availability, compact
@@ -267,7 +267,7 @@ class StatePool:
     def _free_handles(self, handles: Sequence[Pages]) -> None:
         seen: set[tuple[int, int]] = set()
         for pages in handles:
-            self._family(pages).validate(pages)
+            self._family(pages).validate(pages, freed=DoubleFree)
             where = {(id(pages.lease), index) for index in pages.bounds}
             if seen & where:
                 raise ArgumentError(f"free was given {pages!r} twice in one call")
