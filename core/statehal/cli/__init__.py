@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status; an error of statehal is one line on stderr and status 1."""
     args = build_parser().parse_args(argv)
     try:
-        status = COMMANDS[args.command].run(args)
+        status: int = COMMANDS[args.command].run(args)
         sys.stdout.flush()
     except StatehalError as error:
         print(f"statehal: {error}", file=sys.stderr)

@@ -1,11 +1,8 @@
 """The smallest slab that several page sizes divide with little waste."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm
-
-STEPS = 512
-"""Page strides tried between a page's own size and its size with the most waste allowed."""
 
 
 @dataclass(frozen=True)
@@ -21,34 +18,30 @@ class PageSize:
         """The least stride that pages can have."""
         return -(-self.page_bytes // self.granularity) * self.granularity
 
-    def coarse(self, waste_limit: float) -> "PageSize":
-        """The same with a granularity so coarse that at most ``STEPS`` strides lie within the limit."""
-        step = self.granularity
-        while self.tight * waste_limit > STEPS * step:
-            step *= 2
-        return PageSize(self.name, self.tight, step)
+    def counts(self, least: int, most: int, waste_limit: float) -> range:
+        """How many pages can fill a slab of ``least`` to ``most`` bytes within the limit; the most pages first."""
+        kept, whole = _kept(waste_limit)
+        fewest = -(-least * kept // (whole * self.tight))
+        return range(most // self.tight, max(fewest, 1) - 1, -1)
+
+    def largest_slab(self, count: int, waste_limit: float) -> int:
+        """Bytes up to which ``count`` pages fill a slab within the limit."""
+        kept, whole = _kept(waste_limit)
+        return count * self.tight * whole // kept
+
+
+def _kept(waste_limit: float) -> tuple[int, int]:
+    """The part of a slab that must be filled, as a ratio of integers, so that no size is too large for a float."""
+    wasted, whole = waste_limit.as_integer_ratio()
+    return whole - wasted, whole
 
 
 def pages_per_slab(page: PageSize, slab: int, waste_limit: float) -> int | None:
     """The most pages that divide ``slab`` exactly within the limit, or ``None``."""
-    most = slab // page.tight
-    least = -(-slab * (1 - waste_limit) // page.tight)
-    for count in range(most, max(int(least), 1) - 1, -1):
+    for count in page.counts(slab, slab, waste_limit):
         if slab % count == 0 and (slab // count) % page.granularity == 0:
             return count
     return None
-
-
-def _candidates(largest: PageSize, common: int, waste_limit: float, cap: int) -> Iterator[int]:
-    """Slabs that hold a whole number of the largest pages, in windows of growing page count."""
-    count = 1
-    while (start := count * largest.tight) <= cap:
-        step = lcm(count * largest.granularity, common)
-        slab = -(-start // step) * step
-        while slab * (1 - waste_limit) <= start and slab <= cap:
-            yield slab
-            slab += step
-        count += 1
 
 
 def smallest_slab(pages: Sequence[PageSize], waste_limit: float, cap: int | None = None) -> int | None:
@@ -58,11 +51,33 @@ def smallest_slab(pages: Sequence[PageSize], waste_limit: float, cap: int | None
     Returns ``None`` when nothing up to ``cap`` qualifies.
     """
     limit = lcm(*(page.tight for page in pages))
-    cap = limit if cap is None else min(cap, limit)
-    for steps in ([page.coarse(waste_limit) for page in pages], list(pages)):
-        largest = max(steps, key=lambda page: page.tight)
-        common = lcm(*(page.granularity for page in steps))
-        for slab in _candidates(largest, common, waste_limit, cap):
-            if all(pages_per_slab(page, slab, waste_limit) for page in steps):
-                return slab
-    return limit if limit <= cap else None
+    high = limit if cap is None else min(cap, limit)
+    found = None
+    if waste_limit:
+        first, *rest = sorted(pages, key=lambda page: -page.tight)
+        count = 1
+        while count * first.tight <= high:
+            top = min(high, first.largest_slab(count, waste_limit))
+            slab = _fit(rest, count * first.tight, top, count * first.granularity, waste_limit)
+            if slab is not None:
+                found, high = slab, slab - 1
+            count += 1
+    return limit if found is None and limit <= high else found
+
+
+def _fit(pages: Sequence[PageSize], low: int, high: int, unit: int, waste_limit: float) -> int | None:
+    """The smallest multiple of ``unit`` from ``low`` to ``high`` that all of ``pages`` divide within the limit.
+
+    Each number of pages of the first narrows the range and coarsens the unit for the others.
+    """
+    low = -(-low // unit) * unit
+    if low > high or not pages:
+        return low if low <= high else None
+    page, found = pages[0], None
+    for count in page.counts(low, high, waste_limit):
+        start = max(low, count * page.tight)
+        top = min(high, page.largest_slab(count, waste_limit))
+        slab = _fit(pages[1:], start, top, lcm(unit, count * page.granularity), waste_limit)
+        if slab is not None:
+            found, high = slab, slab - 1
+    return found

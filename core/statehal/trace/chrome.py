@@ -55,7 +55,8 @@ class ChromeTracer:
 
         @functools.wraps(method)
         def traced(*args: Any, **kwargs: Any) -> Any:
-            shown = {"backend": backend, "arguments": describe(args), **{k: describe(v) for k, v in kwargs.items()}}
+            shown = {name: describe(value) for name, value in kwargs.items()}
+            shown |= {"arguments": describe(args), "backend": backend}
             span = self._begin(op, shown)
             try:
                 result = method(*args, **kwargs)

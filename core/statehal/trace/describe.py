@@ -103,8 +103,8 @@ def _container_text(value: object, depth: int, parents: tuple[int, ...]) -> str:
     if dataclasses.is_dataclass(value):
         shown = ((f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value) if f.repr)
         return f"{type(value).__name__}({_join(f'{name}={inner(item)}' for name, item in shown)})"
-    held = _join(f" {name}={inner(item)}" for name, item in _attributes(value) if _holds_tensor(item))
-    return f"<{_class_name(value)}{held}>"
+    held = _join(f"{name}={inner(item)}" for name, item in _attributes(value) if _holds_tensor(item))
+    return f"<{_class_name(value)} {held}>" if held else f"<{_class_name(value)}>"
 
 
 def _attributes(value: object) -> Iterator[tuple[str, object]]:

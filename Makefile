@@ -1,0 +1,63 @@
+# `make demo` and `make test` work in a fresh clone: the first run makes .venv from requirements-dev.txt.
+# ARGS goes to the command: make demo ARGS="--max-new-tokens 8"; make test ARGS="-k layout"; JOBS=0 for no workers.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   ?= .venv
+DIST   ?= dist
+JOBS   ?= auto
+ARGS   ?=
+
+BIN   := $(VENV)/bin
+DISTS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml hosts/*/pyproject.toml))
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint format types contracts examples thorough doctor bench dist clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+demo: $(STAMP) ## a real language model generates text on the pool, compared with its own cache
+	$(BIN)/python -m statehal_transformers.demo $(ARGS)
+
+test: $(STAMP) ## every test and doctest but the thorough ones
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup $(ARGS)
+
+check: lint types contracts test ## what CI runs: lint, types, import contracts, tests, the docs' examples
+
+lint: $(STAMP) ## ruff: rules and format
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+format: $(STAMP) ## let ruff fix and format
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+contracts: $(STAMP) ## who may import whom
+	$(BIN)/lint-imports
+
+examples: $(STAMP) ## only the examples of README, docs/ and docstrings
+	$(BIN)/python -m pytest core tests/test_docs.py tests/test_readme.py $(ARGS)
+
+thorough: $(STAMP) ## the tests that take many minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --timeout 0 -m thorough $(ARGS)
+
+doctor: $(STAMP) ## which backends are installed, and which one is chosen for each device
+	$(BIN)/statehal doctor $(ARGS)
+
+bench: $(STAMP) ## benchmarks, as ratios
+	set -e; for script in benchmarks/*.py; do $(BIN)/python $$script $(ARGS); done
+
+dist: $(STAMP) ## all wheels and source archives, into dist/
+	set -e; for project in $(DISTS); do $(BIN)/python -m build --no-isolation --outdir $(DIST) $$project; done
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) $(DIST) build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+$(STAMP): requirements-dev.txt constraints.txt $(DISTS:%=%/pyproject.toml)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "statehal needs Python 3.11 or newer, found '$(PYTHON)' (fix: make PYTHON=/path/to/python3.11)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
