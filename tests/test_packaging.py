@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import statehal
 from doc_blocks import ROOT, examples
 
 # One worker builds and installs; the others go on with other tests.
@@ -91,6 +92,7 @@ def test_the_core_wheels_metadata(dist: Path) -> None:
     message: Message = email.message_from_string(metadata(dist, root))
     assert message["License-Expression"] == "Apache-2.0"
     assert message["Requires-Python"] == ">=3.11"
+    assert message["Version"] == statehal.__version__
     assert {"torch>=2.13", "pluggy>=1.5"} <= set(message.get_all("Requires-Dist") or [])
     assert "Apache License" in metadata(dist, root, "licenses/LICENSE")
     assert "[statehal.backends]\nreference = statehal.reference" in metadata(dist, root, "entry_points.txt")

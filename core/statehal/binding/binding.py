@@ -41,9 +41,13 @@ def bind(
         registry: the plugins to choose from; the process's own by default.
 
     Raises:
+        ArgumentError: torch knows no such device.
         UnknownBackend, BackendNotReady, AmbiguousBackend, PluginBroken, ContractMismatch, BackendConflict: why not.
     """
-    name = str(torch.device(device))
+    try:
+        name = str(torch.device(device))
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(f"device={device!r} is not a device of torch: {str(error).splitlines()[0]}") from None
     registry = registry or get()
     selection = registry.select(name, backend)
     return Binding(name, selection, registry, compile_safe, env.check() if check is None else check)
@@ -150,7 +154,9 @@ class Binding:
         return merge(hook, label, self.registry.providers(hook, self.backend), request, trace.current())
 
     def _own(self, subpool: SubPool) -> SubPool:
-        if not isinstance(subpool, SubPool) or str(subpool.pool.device) != self.device:
-            got = f"one on {subpool.pool.device}" if isinstance(subpool, SubPool) else type(subpool).__name__
+        # "cuda" and "cuda:0" may be one device: what torch makes of the name counts
+        here = torch.empty(0, device=self.device).device
+        if not isinstance(subpool, SubPool) or subpool.buffer.device != here:
+            got = f"one on {subpool.buffer.device}" if isinstance(subpool, SubPool) else type(subpool).__name__
             raise ArgumentError(f"expected a sub-pool on {self.device}, such as pool['full']: got {got}")
         return subpool

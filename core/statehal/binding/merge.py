@@ -5,8 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from statehal.errors import PluginBroken, Unsupported
-from statehal.hookspecs import methods_of
-from statehal.registry import Provider
+from statehal.hookspecs import OPERATION_HOOKS, methods_of
+from statehal.registry import REFERENCE, Provider
 from statehal.trace import Tracer
 
 FLAGS = ("graph_capturable", "host_sync_free")
@@ -30,8 +30,12 @@ class BoundMethods:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"bound methods cannot be changed: {name} (fix: override them with a plugin)")
 
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
+
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"no method {name!r} here: the contract has {[*self.providers]}")
+        # asked of a half-made copy, too, which has no providers yet
+        raise AttributeError(f"no method {name!r} here: there are {[*vars(self).get('providers', ())]}")
 
     def __repr__(self) -> str:
         return f"BoundMethods({dict(self.providers)})"
@@ -43,42 +47,71 @@ def merge(hook: str, label: str, providers: Sequence[Provider], request: object,
     Args:
         hook: an operation hook.
         label: names the operations in traces: ``"kv"`` gives ``"kv.write"``.
-        providers: in order of precedence.
+        providers: in order of precedence. Where the reference comes last and raises ``Unsupported``, its refusal
+            matters only for the methods that nobody else has.
+
+    Raises:
+        Unsupported: a plugin refused the request.
+        PluginBroken: an answer is no set of methods.
     """
-    answers = [(provider.name, answer) for provider in providers if (answer := provider.call(request)) is not None]
-    chosen: dict[str, tuple[str, Any]] = {}
+    answers: dict[str, tuple[Any, dict[str, Callable[..., Any]]]] = {}
+    refusal = "(fix: install one)"
+    for provider in providers:
+        try:
+            answer = provider.call(request)
+        except Unsupported as error:
+            if provider.name != REFERENCE or not answers:
+                raise
+            refusal = f"and the reference refused: {error}"
+            continue
+        if answer is not None:
+            answers[provider.name] = (answer, _offered(hook, provider.name, answer))
+    chosen: dict[str, tuple[str, Callable[..., Any]]] = {}
     for method in methods_of(hook):
-        for name, answer in answers:
-            found = getattr(answer, method, None)
-            if found is not None:
-                if not callable(found):
-                    raise PluginBroken(
-                        f"plugin {name!r} answered {hook} with {method}={found!r}, which cannot be called"
-                    )
-                chosen[method] = (name, found)
+        for name, (_, offered) in answers.items():
+            if method in offered:
+                chosen[method] = (name, offered[method])
                 break
+    used = {name for name, _ in chosen.values()}
     if "prepare" in chosen:
-        chosen["prepare"] = (chosen["prepare"][0], _prepare_all(answers, {name for name, _ in chosen.values()}))
+        offers = [offered for name, (_, offered) in answers.items() if name in used]
+        calls = [offered["prepare"] for offered in offers if "prepare" in offered]
+        chosen["prepare"] = (chosen["prepare"][0], _prepare_all(calls))
     methods: dict[str, Callable[..., Any]] = {}
     for method in methods_of(hook):
         if method not in chosen:
-            methods[method] = _missing(method, hook, [provider.name for provider in providers])
+            methods[method] = _missing(method, hook, [provider.name for provider in providers], refusal)
         elif tracer is not None:
             methods[method] = tracer.wrap(f"{label}.{method}", *chosen[method])
         else:
             methods[method] = chosen[method][1]
-    used = {name for name, _ in chosen.values()}
-    flags = {flag: all(getattr(answer, flag, False) for name, answer in answers if name in used) for flag in FLAGS}
+    flags = {flag: all(getattr(answers[name][0], flag, False) for name in used) for flag in FLAGS}
     return BoundMethods({method: name for method, (name, _) in chosen.items()}, methods, flags)
 
 
-def _prepare_all(answers: Sequence[tuple[str, Any]], used: set[str]) -> Callable[..., None]:
+def _offered(hook: str, name: str, answer: object) -> dict[str, Callable[..., Any]]:
+    """The methods of an answer. One inherited from the contract's protocol has no body: it is not offered."""
+    stubs = vars(OPERATION_HOOKS[hook])
+    offered = {}
+    for method in methods_of(hook):
+        value = getattr(answer, method, None)
+        if value is None or getattr(value, "__func__", value) is stubs[method]:
+            continue
+        if not callable(value):
+            raise PluginBroken(f"plugin {name!r} answered {hook} with {method}={value!r}, which cannot be called")
+        offered[method] = value
+    if not offered:
+        raise PluginBroken(
+            f"plugin {name!r} answered {hook} with a {type(answer).__name__}, which has none of its methods "
+            f"{', '.join(methods_of(hook))} (fix: offer one of these, or answer None)"
+        )
+    return offered
+
+
+def _prepare_all(calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
     """``prepare`` of every provider of some method: a ``decode`` of one needs the weights as much as the rest."""
-    calls = [
-        call for name, answer in answers if name in used and (call := getattr(answer, "prepare", None)) is not None
-    ]
     if len(calls) == 1:
-        return calls[0]  # type: ignore[no-any-return]
+        return calls[0]
 
     def prepare(*args: Any, **kwargs: Any) -> None:
         for call in calls:
@@ -87,10 +120,8 @@ def _prepare_all(answers: Sequence[tuple[str, Any]], used: set[str]) -> Callable
     return prepare
 
 
-def _missing(method: str, hook: str, asked: Sequence[str]) -> Callable[..., Any]:
+def _missing(method: str, hook: str, asked: Sequence[str], refusal: str) -> Callable[..., Any]:
     def unsupported(*args: object, **kwargs: object) -> Any:
-        raise Unsupported(
-            f"no plugin offers {method}: {hook} was asked of {', '.join(asked) or 'nobody'} (fix: install one)"
-        )
+        raise Unsupported(f"no plugin offers {method}: {hook} was asked of {', '.join(asked) or 'nobody'} {refusal}")
 
     return unsupported

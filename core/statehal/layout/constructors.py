@@ -65,6 +65,7 @@ def token_major(spec: Spec, page_size: int, *, forms: tuple[FormKind, ...] = ("r
     Args:
         align: every row starts, and every entry ends, at a multiple of this many bytes.
     """
+    _fields(spec, page_size)
     tight = page_major(spec, 1, align=align)
     unit = lcm(align, *(field.itemsize for field in tight.fields))
     entry = -(-tight.page_bytes // unit) * unit
@@ -83,8 +84,7 @@ def token_major(spec: Spec, page_size: int, *, forms: tuple[FormKind, ...] = ("r
         )
         for f in tight.fields
     )
-    _fields(spec, page_size)
-    return PoolLayout(fields, tuple((field.name, forms) for field in fields))
+    return PoolLayout(fields, tuple((field.name, forms) for field in fields), align=align)
 
 
 def layer_major(

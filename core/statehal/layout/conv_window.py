@@ -24,4 +24,4 @@ def conv_window(spec: Spec, conv: ConvStateLayout | None = None) -> PoolLayout:
     rows += [*spec.fields(), FieldSpec("cursor", (1,), "int32", (sum(spec.groups(), ()),))]
     blocks = [(f, packed(f.row_shape, itemsize(f.dtype)), (1,), (f.row_bytes,), f.row_bytes) for f in rows]
     layout = envelope(blocks, ("page",), conv.align)
-    return PoolLayout(layout.fields, (("conv", conv.forms),), conv=conv)
+    return PoolLayout(layout.fields, (("conv", conv.forms),), conv=conv, align=conv.align)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import lcm
 
+from statehal.errors import LayoutError
 from statehal.layout.field import FieldLayout
 from statehal.layout.forms import FormKind
 from statehal.layout.pool_layout import PoolLayout
@@ -23,6 +24,8 @@ def packed(shape: tuple[int, ...], unit: int) -> tuple[int, ...]:
 
 def envelope(blocks: Sequence[Block], forms: tuple[FormKind, ...], align: int) -> PoolLayout:
     """Fields with the same layers interleave layer by layer; the groups follow each other."""
+    if align < 1:
+        raise LayoutError(f"align={align}: expected at least 1")
     placed: dict[str, tuple[int, int]] = {}
     end = 0
     for layers in dict.fromkeys(field.layers for field, *_ in blocks):
@@ -44,4 +47,4 @@ def envelope(blocks: Sequence[Block], forms: tuple[FormKind, ...], align: int) -
         FieldLayout(f.name, f.dtype, f.layers, f.row_shape, rows, shape, strides, *placed[f.name], page)
         for f, rows, shape, strides, _ in blocks
     )
-    return PoolLayout(fields, tuple((field.name, forms) for field in fields))
+    return PoolLayout(fields, tuple((field.name, forms) for field in fields), align=align)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import lcm
-from typing import Literal
+from typing import Literal, get_args
 
 from statehal.errors import AddressBoundError, LayoutError
 from statehal.layout.conv_state import ConvStateLayout
@@ -26,6 +26,7 @@ class PoolLayout:
         order: ``"page"``: a page is one contiguous envelope; ``"layer"``: each layer of each field is contiguous over
             all pages, so the sub-pool has a buffer to itself.
         conv: order, padding and commit protocol of the conv window, where there is one.
+        align: every page of an envelope starts at a multiple of this many bytes, as its fields do in page 0.
     """
 
     fields: tuple[FieldLayout, ...]
@@ -33,6 +34,7 @@ class PoolLayout:
     num_pages: int = 1
     order: Literal["page", "layer"] = "page"
     conv: ConvStateLayout | None = None
+    align: int = 1
 
     def __post_init__(self) -> None:
         forms = self.forms.items() if isinstance(self.forms, Mapping) else self.forms
@@ -43,6 +45,11 @@ class PoolLayout:
         stray = {name for name, _ in self.forms} - set(names)
         if stray:
             raise LayoutError(f"forms are given for {sorted(stray)}, which are no fields: {names}")
+        for name, kinds in self.forms:
+            if not kinds or set(kinds) - set(get_args(FormKind)):
+                raise LayoutError(f"field {name!r} has forms {kinds}: expected one or more of {get_args(FormKind)}")
+        if self.num_pages < 1:
+            raise LayoutError(f"num_pages={self.num_pages}: expected at least 1, the sink")
         if len({field.page_size for field in self.fields}) != 1:
             raise LayoutError(
                 f"fields of one layout need one page size: {[(f.name, f.page_size) for f in self.fields]}"
@@ -68,16 +75,21 @@ class PoolLayout:
         return sum(len(field.layers) * field.page_stride for field in self.fields)
 
     @property
+    def origin(self) -> int:
+        """First byte in the buffer."""
+        return min(field.base for field in self.fields)
+
+    @property
     def total_bytes(self) -> int:
         """Bytes from the start of the buffer to past the last page."""
         if self.order == "page":
-            return self.num_pages * self.page_bytes
+            return self.origin + self.num_pages * self.page_bytes
         return max(f.base + (len(f.layers) - 1) * f.layer_stride + self.num_pages * f.page_stride for f in self.fields)
 
     @property
     def granularity(self) -> int:
-        """What ``page_stride`` must be a multiple of, so that elements are aligned and the forms in use exist."""
-        result = 1
+        """What ``page_stride`` must be a multiple of, so that fields stay aligned and the forms in use exist."""
+        result = self.align
         for field in self.fields:
             result = lcm(result, field.itemsize)
             for kind in self.kinds(field.name):
@@ -139,11 +151,9 @@ class PoolLayout:
                 raise LayoutError(
                     f"fields {first!r} and {second!r} share bytes: one ends at {end}, one begins at {start}"
                 )
-        origin = min(start for start, _, _ in pieces)
-        if self.order == "page" and pieces[-1][1] - origin > self.page_bytes:
-            raise LayoutError(
-                f"field {pieces[-1][2]!r} ends {pieces[-1][1] - origin} bytes into a page of {self.page_bytes}"
-            )
+        end = pieces[-1][1] - self.origin
+        if self.order == "page" and end > self.page_bytes:
+            raise LayoutError(f"field {pieces[-1][2]!r} ends {end} bytes into a page of {self.page_bytes}")
 
     def check_bounds(self, name: str) -> None:
         """Refuse ids of the forms in use that do not fit into int32.

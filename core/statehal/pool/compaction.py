@@ -85,10 +85,11 @@ def availability(member: Member, members: Iterable[Member]) -> Availability:
     now = allocator.available()
     if allocator.region is None:
         return Availability(now, now, 0, None)
-    others = [one for one in members if one is not member and one.allocator.region is allocator.region]
-    plans = [sparse_slabs(one) for one in others]
-    slabs = sum(len(plan) for plan in plans)
-    moves = sum(used for plan in plans for used, _ in plan)
+    sharers = [one for one in members if one.allocator.region is allocator.region]
+    others = [one for one in sharers if one is not member]
+    plans = {one: sparse_slabs(one) for one in sharers}
+    slabs = sum(len(plans[one]) for one in others)  # a slab of its own gives a sub-pool nothing that it has not got
+    moves = sum(used for plan in plans.values() for used, _ in plan)
     sparsest = min(
         ((one.allocator.used(slab), slab, one.name, one) for one in others for slab in one.allocator.free), default=None
     )

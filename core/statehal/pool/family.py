@@ -100,6 +100,7 @@ class Family:
         if keep < len(lease.ids):
             self.free(pages[keep:])
             del lease.ids[keep:], lease.generations[keep:], lease.held[keep:]
+            lease.evicted = {bit: min(upto, keep) for bit, upto in lease.evicted.items()}
         lease.tokens = tokens
 
     def retain(self, pages: Pages) -> Pages:
@@ -108,7 +109,7 @@ class Family:
         lease, bounds = pages.lease, pages.bounds
         part = slice(bounds.start, bounds.stop)
         copy = Lease(self, lease.mask, lease.ids[part], lease.generations[part], lease.held[part], pages.tokens)
-        copy.evicted = {bit: max(0, upto - bounds.start) for bit, upto in lease.evicted.items()}
+        copy.evicted = {bit: min(max(0, upto - bounds.start), len(bounds)) for bit, upto in lease.evicted.items()}
         for member in self.members:
             for v, held in zip(copy.ids, copy.held, strict=True):
                 if held & member.bit:
@@ -140,6 +141,8 @@ class Family:
         The same pages stay held in the other members. Returns how many pages this holder gave back.
         """
         lease, bounds = pages.lease, pages.bounds
+        if member not in self.members:
+            raise ForeignPages(f"a handle of {self.name!r} has no pages in {member.name!r} to evict")
         if not 0 <= before <= pages.tokens:
             raise ArgumentError(f"evict before token {before}: the handle holds {pages.tokens} tokens")
         upto = min(before // self.page_size, len(bounds))
@@ -227,16 +230,25 @@ class Family:
         lease, bounds = pages.lease, pages.bounds
         if lease.family is not self:
             raise ForeignPages(f"a handle of {lease.family.name!r} was given to {self.name!r}")
-        generation = self.generation
+        generation, ids, generations, masks = self.generation, lease.ids, lease.generations, lease.held
         for i in bounds:
-            held = lease.held[i]
+            held = masks[i]
             if held == FREED:
-                raise freed(f"page {lease.ids[i]} of {self.name!r} was already freed by this holder")
-            if held and generation[lease.ids[i]] != lease.generations[i]:
-                raise UseAfterFree(
-                    f"page {lease.ids[i]} of {self.name!r} was freed by its number while this handle was in use; "
-                    f"it may belong to another request now"
-                )
+                raise freed(f"page {ids[i]} of {self.name!r} was already freed by this holder")
+            if held and generation[ids[i]] != generations[i]:
+                raise self.freed_by_number(ids[i])
+        for member in self.members:
+            bit, refs = member.bit, member.refs
+            for i in bounds:
+                if masks[i] & bit and not refs[ids[i]]:
+                    raise self.freed_by_number(ids[i])
+
+    def freed_by_number(self, v: int) -> UseAfterFree:
+        """The error for a page that a handle holds no longer, because somebody freed it by its number."""
+        return UseAfterFree(
+            f"page {v} of {self.name!r} was freed by its number while this handle was in use; it may belong to another "
+            f"request now"
+        )
 
     def _require(self, count: int, members: tuple[Member, ...]) -> None:
         """Refuse to go on unless every member can give ``count`` pages, together."""

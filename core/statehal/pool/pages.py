@@ -92,6 +92,7 @@ class Pages:
     def page_ids(self) -> VirtualIds:
         """Virtual page ids ``[len(self)]``, int64, on the pool's device: block tables and slots."""
         family = self.lease.family
+        family.validate(self)
         return family.virtual_ids("pages", torch.tensor(self.ids, dtype=torch.int64, device=family.device))
 
     def token_ids(self, start: int = 0, stop: int | None = None) -> VirtualIds:
@@ -105,6 +106,7 @@ class Pages:
             raise ArgumentError(f"tokens {start} to {stop} of a handle that holds {self.tokens} (fix: extend it first)")
         family, size = self.lease.family, self.lease.family.page_size
         first, last = start // size, -(-stop // size)
+        family.validate(self[first:last])
         pages = torch.tensor(self.ids[first:last], dtype=torch.int64)
         ids = (pages[:, None] * size + torch.arange(size)).reshape(-1)
         # tokens of an evicted page are padding, not tokens of page 0

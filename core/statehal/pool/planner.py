@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from statehal.errors import PlanError
+from statehal.errors import LayoutError, PlanError
 from statehal.layout import PoolLayout, conv_window, page_major
 from statehal.pool.pool_plan import PoolPlan, Region, SubPoolPlan
 from statehal.pool.slab_search import PageSize, pages_per_slab, smallest_slab
@@ -50,10 +50,14 @@ def plan(
         AddressBoundError: ids of a form in use would not fit.
     """
     specs = tuple(specs)
-    _check_arguments(specs, total_bytes, tokens, requests, page_size, waste_limit)
+    _check_arguments(specs, total_bytes, tokens, requests, page_size, budgets, waste_limit)
     tight = {spec.name: layouts(spec, page_size) for spec in specs}
-    for layout in tight.values():
+    for name, layout in tight.items():
         layout.check()
+        if layout.order == "page" and layout.origin:
+            raise LayoutError(
+                f"the layout of {name!r} begins at byte {layout.origin}: expected a page that begins at 0"
+            )
     pages = (
         None if tokens is None else {s.name: requests if s.kind == "slots" else -(-tokens // page_size) for s in specs}
     )
@@ -61,12 +65,17 @@ def plan(
     shared = [spec.name for spec in specs if spec.name not in alone]
     if len(shared) == 1:  # nobody is left to share slabs with
         alone, shared = alone + shared, []
-    sizes = {name: _own_bytes(name, tight[name], pages, total_bytes, budgets or {}, len(specs)) for name in alone}
+    budgets = dict(budgets or {})
+    if set(budgets) - set(alone) or (budgets and tokens is not None):
+        raise PlanError(
+            f"budgets={budgets}: expected beside total_bytes, for sub-pools that cannot share slabs, which are {alone}"
+        )
+    sizes = {name: _own_bytes(name, tight[name], pages, total_bytes, budgets, len(specs)) for name in alone}
     regions: list[Region] = []
     if shared:
-        rest = None if total_bytes is None else total_bytes - sum(size + REGION_ALIGN for size in sizes.values())
+        reserved = sum(size + REGION_ALIGN for size in sizes.values())
         asked = [PageSize(name, tight[name].page_bytes, tight[name].granularity) for name in shared]
-        regions.append(_shared_region(asked, pages, rest, waste_limit))
+        regions.append(_shared_region(asked, pages, total_bytes, reserved, waste_limit))
     for name, size in sizes.items():
         end = regions[-1].offset + regions[-1].total_bytes if regions else 0
         regions.append(Region(-(-end // REGION_ALIGN) * REGION_ALIGN, size, 1, (name,)))
@@ -76,6 +85,11 @@ def plan(
         for name, sub in subpools.items():
             sub.layout.check_bounds(name)
     used = max(region.offset + region.total_bytes for region in regions)
+    if total_bytes is not None and used > total_bytes:
+        raise PlanError(
+            f"{total_bytes} bytes do not hold {sizes} bytes, which take {used} with the space between them (fix: lower "
+            f"budgets, or raise total_bytes to {used})"
+        )
     return PoolPlan(MappingProxyType(subpools), tuple(regions), page_size, used if total_bytes is None else total_bytes)
 
 
@@ -85,6 +99,7 @@ def _check_arguments(
     tokens: int | None,
     requests: int,
     page_size: int,
+    budgets: Mapping[str, int] | None,
     waste_limit: float,
 ) -> None:
     names = [spec.name for spec in specs]
@@ -93,10 +108,11 @@ def _check_arguments(
     if (total_bytes is None) == (tokens is None):
         raise PlanError(f"give total_bytes or tokens, one of them: got total_bytes={total_bytes}, tokens={tokens}")
     given = {"total_bytes": total_bytes, "tokens": tokens, "requests": requests, "page_size": page_size}
+    given |= {f"budgets[{name!r}]": size for name, size in (budgets or {}).items()}
     for argument, value in given.items():
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise PlanError(f"{argument}={value!r}: expected an integer of at least 1")
-    if not 0 <= waste_limit < 1:
+    if not isinstance(waste_limit, float | int) or not 0 <= waste_limit < 1:
         raise PlanError(f"waste_limit={waste_limit!r}: expected a number from 0 to below 1")
 
 
@@ -117,6 +133,10 @@ def _own_bytes(
 ) -> int:
     """Bytes of a region that one sub-pool has to itself, in whole pages."""
     stride = _tight_stride(layout)
+
+    def size(count: int) -> int:
+        return layout.resize(count, None if layout.order == "layer" else stride).total_bytes
+
     if pages is not None:
         count = pages[name] + 1
     else:
@@ -126,28 +146,32 @@ def _own_bytes(
                 f"sub-pool {name!r} cannot share slabs, because each of its layers is contiguous over all pages or "
                 f"nobody shares with it (fix: give its bytes in budgets={{{name!r}: ...}}, or use a page-major layout)"
             )
-        count = budget // stride
+        count = max(budget, 0) // stride
+        while count and size(count) > budget:  # layer-major fields may need padding between them
+            count -= 1
         if count < 2:
             raise PlanError(
                 f"{budget} bytes hold {count} pages of {stride} bytes for {name!r}; at least 2 are needed, one of them "
-                f"the sink (fix: raise the budget to {2 * stride} or lower page_size)"
+                f"the sink (fix: raise the budget to {size(2)} or lower page_size)"
             )
-    return layout.resize(count, None if layout.order == "layer" else stride).total_bytes
+    return size(count)
 
 
 def _shared_region(
-    asked: list[PageSize], pages: Mapping[str, int] | None, budget: int | None, waste_limit: float
+    asked: list[PageSize], pages: Mapping[str, int] | None, total_bytes: int | None, reserved: int, waste_limit: float
 ) -> Region:
     """The smallest slabs that all members divide, and how many the budget or the pages asked for come to."""
     least = 1 + len(asked)
+    budget = None if total_bytes is None else total_bytes - reserved
     slab = smallest_slab(asked, waste_limit, None if budget is None else max(budget, 0) // least)
     if slab is None or (budget is not None and budget // slab < least):
         ideal = slab or smallest_slab(asked, waste_limit)
         sizes = ", ".join(f"{page.name} {page.tight}" for page in asked)
+        taken = f", {reserved} of them taken by budgets," if reserved else ""
         raise PlanError(
-            f"{budget} bytes cannot be divided into slabs for pages of {sizes} bytes: within waste_limit={waste_limit} "
-            f"a slab takes {ideal} bytes and {least} are needed, one of them the sink (fix: raise total_bytes to "
-            f"{least * (ideal or 0)}, raise waste_limit, or change page_size)"
+            f"{total_bytes} bytes{taken} cannot be divided into slabs for pages of {sizes} bytes: within "
+            f"waste_limit={waste_limit} a slab takes {ideal} bytes and {least} are needed, one of them the sink (fix: "
+            f"raise total_bytes to {reserved + least * (ideal or 0)}, raise waste_limit, or change page_size)"
         )
     if budget is not None:
         count = budget // slab

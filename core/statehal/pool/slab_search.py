@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm
 
+LARGEST_SLAB = 2**34
+"""Bytes up to which slabs are searched; past them only the least common multiple of the pages is considered."""
+
 
 @dataclass(frozen=True)
 class PageSize:
@@ -51,8 +54,9 @@ def smallest_slab(pages: Sequence[PageSize], waste_limit: float, cap: int | None
     Returns ``None`` when nothing up to ``cap`` qualifies.
     """
     limit = lcm(*(page.tight for page in pages))
-    high = limit if cap is None else min(cap, limit)
-    found = None
+    cap = limit if cap is None else min(cap, limit)
+    high = min(cap, LARGEST_SLAB)
+    found: int | None = None
     if waste_limit:
         first, *rest = sorted(pages, key=lambda page: -page.tight)
         count = 1
@@ -62,22 +66,32 @@ def smallest_slab(pages: Sequence[PageSize], waste_limit: float, cap: int | None
             if slab is not None:
                 found, high = slab, slab - 1
             count += 1
-    return limit if found is None and limit <= high else found
+    return limit if found is None and limit <= cap else found
 
 
 def _fit(pages: Sequence[PageSize], low: int, high: int, unit: int, waste_limit: float) -> int | None:
     """The smallest multiple of ``unit`` from ``low`` to ``high`` that all of ``pages`` divide within the limit.
 
-    Each number of pages of the first narrows the range and coarsens the unit for the others.
+    Goes through the multiples where they are few; else through the numbers of pages of the first, each of which narrows
+    the range and coarsens the unit for the others.
     """
     low = -(-low // unit) * unit
     if low > high or not pages:
         return low if low <= high else None
-    page, found = pages[0], None
-    for count in page.counts(low, high, waste_limit):
+    page = pages[0]
+    counts = page.counts(low, high, waste_limit)
+    if (high - low) // unit < len(counts):
+        for slab in range(low, high + 1, unit):
+            if all(pages_per_slab(page, slab, waste_limit) for page in pages):
+                return slab
+        return None
+    found: int | None = None
+    for count in reversed(counts):
         start = max(low, count * page.tight)
+        if start > high:
+            break
         top = min(high, page.largest_slab(count, waste_limit))
-        slab = _fit(pages[1:], start, top, lcm(unit, count * page.granularity), waste_limit)
-        if slab is not None:
-            found, high = slab, slab - 1
+        fit = _fit(pages[1:], start, top, lcm(unit, count * page.granularity), waste_limit)
+        if fit is not None:
+            found, high = fit, fit - 1
     return found

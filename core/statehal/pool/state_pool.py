@@ -1,5 +1,6 @@
 """One buffer, many sub-pools."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
@@ -149,16 +150,15 @@ class StatePool:
                 ``pool[name].free``).
         """
         if isinstance(pages, Pages):
-            owner = self._family(pages)
-            if family is not None and owner is not family:
-                raise ForeignPages(f"a handle of {owner.name!r} was given to {family.name!r}")
-            owner.free(pages)
+            self._family(pages, family).free(pages)
             return
         items: Sequence[Any] = list(pages) if isinstance(pages, Iterable) and not hasattr(pages, "device") else [pages]
         if any(isinstance(item, Pages) for item in items):
             if not all(isinstance(item, Pages) for item in items):
                 raise ArgumentError("free takes handles or host ints: got both in one call")
-            self._free_handles(items)
+            self._free_handles(items, family)
+            return
+        if not items:
             return
         if family is None:
             if len(self.families) > 1:
@@ -264,14 +264,21 @@ class StatePool:
         """Raise ``WrongIdSpace`` unless every id is padding or names a page in use in the space; syncs the device."""
         require_live(self._subpools.values(), key, tensors)
 
-    def _free_handles(self, handles: Sequence[Pages]) -> None:
+    def _free_handles(self, handles: Sequence[Pages], family: Family | None) -> None:
         seen: set[tuple[int, int]] = set()
+        dropped: Counter[tuple[str, int]] = Counter()
         for pages in handles:
-            self._family(pages).validate(pages, freed=DoubleFree)
-            where = {(id(pages.lease), index) for index in pages.bounds}
-            if seen & where:
-                raise ArgumentError(f"free was given {pages!r} twice in one call")
-            seen |= where
+            owner, lease = self._family(pages, family), pages.lease
+            owner.validate(pages, freed=DoubleFree)
+            for i in pages.bounds:
+                v, held = lease.ids[i], lease.held[i]
+                if (id(lease), i) in seen:
+                    raise DoubleFree(f"page {v} of {owner.name!r} is freed twice by one holder in one call")
+                seen.add((id(lease), i))
+                for member in owner.members:
+                    dropped[member.name, v] += bool(held & member.bit)
+                    if dropped[member.name, v] > member.refs[v]:
+                        raise owner.freed_by_number(v)
         for pages in handles:
             pages.lease.family.free(pages)
 
@@ -293,12 +300,14 @@ class StatePool:
             )
         return subs[0].family, tuple(member for member in subs[0].family.members if member.name in wanted)
 
-    def _family(self, pages: Pages) -> Family:
+    def _family(self, pages: Pages, expected: Family | None = None) -> Family:
         if not isinstance(pages, Pages):
             raise ArgumentError(f"expected a handle made by alloc or retain: got {type(pages).__name__}")
         family = pages.lease.family
         if family not in self.families:
             raise ForeignPages(f"{pages!r} belongs to another pool")
+        if expected is not None and family is not expected:
+            raise ForeignPages(f"a handle of {family.name!r} was given to {expected.name!r}")
         self._mutate()
         return family
 

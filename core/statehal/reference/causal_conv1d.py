@@ -6,14 +6,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from statehal.errors import ArgumentError, LayoutError
+from statehal.errors import ArgumentError, LayoutError, Unsupported
 from statehal.hookspecs import CausalConv1dRequest
 from statehal.ids import KernelIds
 from statehal.layout import AddressForm
 from statehal.reference.protocol import make_protocol
 from statehal.reference.rows import blank, live
-from statehal.reference.validate import refuse, require_index, require_layer, require_tensor
+from statehal.reference.validate import refuse, require_distinct, require_index, require_layer, require_tensor
 from statehal.spec import ConvRecurrent
+
+DTYPES = ("float32", "bfloat16", "float16")
+"""Dtypes of windows, and so of inputs and outputs."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,14 @@ class ReferenceCausalConv1d:
         sub = request.subpool
         if not isinstance(sub.spec, ConvRecurrent) or sub.layout.conv is None:
             raise LayoutError(f"sub-pool {sub.name!r} has no conv windows (fix: use kv(pool[{sub.name!r}]))")
+        if sub.spec.dtype not in DTYPES:
+            raise Unsupported(f"the reference backend does not offer conv windows of {sub.spec.dtype}, only {DTYPES}")
         self._spec = sub.spec
+        self._check = request.check
         self._name = sub.name
         self._space = sub.space("kernel", "pages")
         self._page = sub.forms.index(AddressForm("page", 1))
-        self._device = sub.pool.device
+        self._device = sub.buffer.device
         self._num_slots = sub.layout.num_pages
         self._pages = sub.page_views
         self._protocol = make_protocol(sub.layout.conv, sub.spec.width, sub.spec.window_rows)
@@ -68,12 +74,14 @@ class ReferenceCausalConv1d:
         where = f"prepare of layer {layer} of {self._name!r}"
         require_layer(where, layer, self._windows)
         shape = (self._spec.channels, self._spec.width)
-        if tuple(weight.shape) != shape or not weight.is_floating_point():
-            raise ArgumentError(
-                f"{where}: weight is {weight.dtype} {list(weight.shape)}: expected floating {list(shape)}"
-            )
-        if bias is not None and tuple(bias.shape) != shape[:1]:
-            raise ArgumentError(f"{where}: bias is {list(bias.shape)}: expected {list(shape[:1])}")
+        for name, tensor, expected in (("weight", weight, shape), ("bias", bias, shape[:1])):
+            if tensor is None:
+                continue
+            if tuple(tensor.shape) != expected or not tensor.is_floating_point() or tensor.device != self._device:
+                raise ArgumentError(
+                    f"{where}: {name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}: expected floating "
+                    f"{list(expected)} on {self._device}"
+                )
         if activation not in (None, "silu"):
             raise ArgumentError(f"{where}: activation={activation!r}: expected None or 'silu'")
         self._weights[layer] = Weights(weight.detach(), None if bias is None else bias.detach(), activation)
@@ -96,17 +104,10 @@ class ReferenceCausalConv1d:
         tokens, count, taps = x.shape[0], ids.shape[0], self._spec.width - 1
         require_tensor(where, "x", x, (tokens, self._spec.channels), self.dtype, self._device)
         require_index(where, "query_start_loc", query_start_loc, (count + 1,), self._device)
+        self._require_out(where, out, x)
+        valid, safe = self._writable(where, "slots", ids)
         source = ids if initial_slots is None else self._ids(where, initial_slots)
-        if source.shape != ids.shape:
-            raise ArgumentError(f"{where}: initial_slots has {source.shape[0]} slots: expected {count}")
-        valid, safe = live(ids, 1, self._num_slots)
-        history = self._history(layer, source)
-        if has_initial_state is None:
-            history = torch.zeros_like(history)
-        else:
-            if tuple(has_initial_state.shape) != (count,) or has_initial_state.dtype != torch.bool:
-                raise ArgumentError(f"{where}: has_initial_state must be bool [{count}]")
-            history = blank(history, has_initial_state)
+        history = self._initial(where, layer, source, ids, has_initial_state)
 
         # sequence `count` stands for tokens past the end, row `tokens` for tokens before the start
         start = query_start_loc.long()
@@ -122,7 +123,7 @@ class ReferenceCausalConv1d:
             new = rows[(torch.arange(tokens, device=x.device) - back).clamp(min=0)]
             value = torch.where(before[:, None], old, new)
             total += value.float() * weights.weight[:, tap].float()
-        used = torch.cat([valid, valid.new_zeros(1)])[sequence]
+        used = torch.cat([valid, valid.new_zeros(1)])[sequence] & (place >= 0)
         result = blank(weights.finish(total, x.dtype), used)
 
         length = start[1:] - start[:-1]
@@ -138,13 +139,14 @@ class ReferenceCausalConv1d:
             if has_initial_state is not None:
                 fresh = fresh & ~has_initial_state
             recurrent.index_fill_(0, safe.where(fresh, 0).long(), 0)
-        return result if out is None else self._give(where, out, result)
+        return result if out is None else out.copy_(result)
 
     def decode(self, layer: int, x: Tensor, slots: KernelIds, *, out: Tensor | None = None) -> Tensor:
         where = f"decode of layer {layer} of {self._name!r}"
         ids, weights = self._begin(where, layer, slots)
         require_tensor(where, "x", x, (ids.shape[0], self._spec.channels), self.dtype, self._device)
-        valid, safe = live(ids, 1, self._num_slots)
+        self._require_out(where, out, x)
+        valid, safe = self._writable(where, "slots", ids)
         history = self._history(layer, ids)
         rows = torch.cat([history, x[:, None]], dim=1)
         total = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
@@ -153,7 +155,7 @@ class ReferenceCausalConv1d:
         position = self._protocol.next(self._cursors[safe])
         self._windows[layer][safe[:, None], position] = blank(rows[:, 1:], valid)
         result = blank(weights.finish(total, x.dtype), valid)
-        return result if out is None else self._give(where, out, result)
+        return result if out is None else out.copy_(result)
 
     def commit(
         self,
@@ -169,7 +171,7 @@ class ReferenceCausalConv1d:
         ids = self._ids(where, slots)
         refuse(where, path=path, state_slots=state_slots, track_slots=track_slots, track_accepted=track_accepted)
         require_index(where, "accepted", accepted, (ids.shape[0],), self._device)
-        valid, safe = live(ids, 1, self._num_slots)
+        valid, safe = self._writable(where, "slots", ids)
         moved = self._protocol.advance(self._cursors[safe], accepted.clamp(1, self._spec.verify_tokens))
         self._cursors[safe] = blank(moved.to(torch.int32), valid)
 
@@ -179,7 +181,7 @@ class ReferenceCausalConv1d:
         if source.shape != target.shape:
             raise ArgumentError(f"{where}: {source.shape[0]} sources for {target.shape[0]} targets")
         readable, source = live(source, 1, self._num_slots)
-        valid, target = live(target, 1, self._num_slots)
+        valid, target = self._writable(where, "dst", target)
         for view in self._pages:
             view[:, target] = view[:, source] * (valid & readable).to(torch.uint8)[:, None]
 
@@ -208,9 +210,38 @@ class ReferenceCausalConv1d:
         rows = self._windows[layer][safe[:, None], self._protocol.live(self._cursors[safe])]
         return blank(rows, valid)
 
-    def _give(self, where: str, out: Tensor, result: Tensor) -> Tensor:
-        if out.shape != result.shape or out.dtype != result.dtype:
+    def _initial(self, where: str, layer: int, source: Tensor, ids: Tensor, has: Tensor | None) -> Tensor:
+        """Live rows of ``source`` for the sequences that have an initial state, zeros for the others."""
+        if source.shape != ids.shape:
+            raise ArgumentError(f"{where}: initial_slots has {source.shape[0]} slots: expected {ids.shape[0]}")
+        history = self._history(layer, source)
+        if has is None:
+            return torch.zeros_like(history)
+        if has.shape != ids.shape or has.dtype != torch.bool or has.device != self._device:
             raise ArgumentError(
-                f"{where}: out is {out.dtype} {list(out.shape)}: expected {result.dtype} {list(result.shape)}"
+                f"{where}: has_initial_state is {has.dtype} {list(has.shape)} on {has.device}: expected bool "
+                f"{list(ids.shape)} on {self._device}"
             )
-        return out.copy_(result)
+        if self._check:
+            valid, _ = live(ids, 1, self._num_slots)
+            clash = (source[:, None] == ids) & valid & has[:, None]
+            clash = clash.fill_diagonal_(False).any(1)
+            if bool(clash.any()):
+                raise ArgumentError(
+                    f"{where}: initial_slots read slot {int(source[clash][0])}, which another sequence writes"
+                )
+        return blank(history, has)
+
+    def _writable(self, where: str, name: str, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Which slots are written, and the ids with padding replaced; under check no slot may be named twice."""
+        mask, safe = live(ids, 1, self._num_slots)
+        if self._check:
+            require_distinct(where, name, ids, mask)
+        return mask, safe
+
+    def _require_out(self, where: str, out: Tensor | None, x: Tensor) -> None:
+        if out is not None and (out.shape != x.shape or out.dtype != x.dtype or out.device != x.device):
+            raise ArgumentError(
+                f"{where}: out is {out.dtype} {list(out.shape)} on {out.device}: expected {x.dtype} {list(x.shape)} on "
+                f"{x.device}"
+            )

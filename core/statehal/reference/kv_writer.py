@@ -2,12 +2,13 @@
 
 from torch import Tensor
 
-from statehal.errors import ArgumentError, LayoutError
+from statehal.errors import ArgumentError, LayoutError, Unsupported
 from statehal.hookspecs import KVWriteRequest
 from statehal.ids import KernelIds
 from statehal.pool import SubPool
 from statehal.reference.rows import RowStore
 from statehal.reference.validate import refuse, require_layer, require_tensor
+from statehal.spec import Latent
 
 
 def make_store(sub: SubPool, field: str) -> RowStore:
@@ -24,7 +25,8 @@ class ReferenceKVWriter:
             raise LayoutError(f"sub-pool {sub.name!r} keeps slots, not tokens (fix: use conv(pool[{sub.name!r}]))")
         self._name = sub.name
         self._space = sub.space("kernel", "tokens")
-        self._device = sub.pool.device
+        self._device = sub.buffer.device
+        self._rank = sub.spec.kv_lora_rank if isinstance(sub.spec, Latent) else 0
         self._shapes = {field.name: field.row_shape for field in sub.spec.fields()}
         self._stores = {field.name: make_store(sub, field.name) for field in sub.layout.fields}
         self._where = {name: sub.forms.index(store.form) for name, store in self._stores.items()}
@@ -42,6 +44,11 @@ class ReferenceKVWriter:
         where = f"write to layer {layer} of {self._name!r}"
         tensors = self._space.accept(ids, where)
         refuse(where, k_scale=k_scale, v_scale=v_scale)
+        if "k_scale" in self._stores:
+            raise Unsupported(
+                f"{where}: the reference backend does not compute the scales that this sub-pool stores (fix: use "
+                "another backend, or a spec without scales)"
+            )
         self._require_rows(where, layer, ids, k=k, v=v)
         self._store("k", layer, tensors, k)
         self._store("v", layer, tensors, v)
@@ -68,7 +75,7 @@ class ReferenceKVWriter:
         store = self._store_of("latent", where)
         require_layer(where, layer, store.views)
         dtype = store.views[layer].dtype
-        rank, count = kv_c.shape[-1], ids.shape.numel()
+        rank, count = self._rank, ids.shape.numel()
         require_tensor(where, "kv_c", kv_c, (count, rank), dtype, self._device)
         require_tensor(where, "k_pe", k_pe, (count, self._shapes["latent"][-1] - rank), dtype, self._device)
         row = kv_c.new_empty((count, self._shapes["latent"][-1]))

@@ -62,8 +62,19 @@ class ReferenceMemoryOps:
         return out.copy_(result)
 
     def scatter(self, view: Tensor, ids: Tensor, rows: Tensor, *, first: int) -> None:
-        mask, safe = live(ids, first, view.shape[0])
-        as_bits(view)[safe] = blank(as_bits(rows), mask)
+        expected = (ids.shape[0], *view.shape[1:])
+        if tuple(rows.shape) != expected or rows.dtype != view.dtype:
+            raise ArgumentError(f"rows is {rows.dtype} {list(rows.shape)}: expected {view.dtype} {list(expected)}")
+        if not ids.shape[0]:
+            return
+        # A skipped row repeats the first that is written, or row 0 as it is where none is: so no id is left out, the
+        # device is not asked how many there are, and nothing but the rows named changes.
+        mask, _ = live(ids, first, view.shape[0])
+        stored, given, some = as_bits(view), as_bits(rows), mask.any()
+        anchor = mask.to(torch.int8).argmax(keepdim=True)
+        target = ids.where(mask, ids[anchor].where(some, 0))
+        spread = mask.view(-1, *(1 for _ in view.shape[1:]))
+        stored[target] = given.where(spread, given[anchor].where(some, stored[:1]))
 
     def alloc_pinned(self, nbytes: int) -> Tensor:
         return torch.empty(nbytes, dtype=torch.uint8, pin_memory=torch.cuda.is_available())

@@ -40,7 +40,8 @@ class RowStore:
         self.form = sub.layout.form(field, kind)
         self.row_shape = layout.row_shape
         self.first = sub.page_size
-        self.views = {one: sub.view(field, group[0], kind) for group in layout.layers for one in group}
+        stored = [(group, sub.view(field, group[0], kind)) for group in layout.layers]
+        self.views = {one: view for group, view in stored for one in group}
         self._digits = layout.token_shape
         any_view = next(iter(self.views.values()))
         self.count = any_view.shape[0] * (1 if kind == "row" else sub.page_size)

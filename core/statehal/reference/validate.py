@@ -25,6 +25,13 @@ def require_tensor(
         )
 
 
+def require_distinct(where: str, name: str, ids: Tensor, mask: Tensor) -> None:
+    """Refuse slots of which one is named twice; padding (``mask`` false) does not count. Syncs the device."""
+    found, times = ids[mask].unique(return_counts=True)
+    if bool((times > 1).any()):
+        raise ArgumentError(f"{where}: {name} name slot {int(found[times > 1][0])} twice: expected each once")
+
+
 def require_index(where: str, name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
     """Refuse an index tensor that is not int32 or int64 of that shape on that device."""
     if tensor.dtype not in (torch.int32, torch.int64) or tuple(tensor.shape) != shape or tensor.device != device:

@@ -1,5 +1,6 @@
 """The parts that every spec is made of."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
@@ -63,21 +64,31 @@ class Spec:
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("_", "").replace("-", "").replace(".", "").isalnum():
             raise SpecError(f"spec name {self.name!r} must be letters, digits, '.', '_' and '-'")
-        object.__setattr__(self, "layers", tuple(self.layers))
+        object.__setattr__(self, "layers", self._layer_ids(self.layers))
         object.__setattr__(self, "shared", tuple((int(a), int(b)) for a, b in self.shared))
         object.__setattr__(self, "extra", tuple(self.extra))
-        if not self.layers:
-            raise SpecError(f"spec {self.name!r} has no layers: a sub-pool needs at least one")
-        if len(set(self.layers)) != len(self.layers):
-            raise SpecError(f"spec {self.name!r} names a layer twice: layers={self.layers}")
         for layer, owner in self.shared:
             if owner not in self.layers or layer in self.layers:
                 raise SpecError(
                     f"spec {self.name!r} shares layer {layer} with {owner}: the owner must be one of "
                     f"{self.layers} and the sharer none of them"
                 )
+        if len({layer for layer, _ in self.shared}) != len(self.shared):
+            raise SpecError(f"spec {self.name!r} shares a layer with two owners: shared={self.shared}")
+        for extra in self.extra:
+            dtype_name(extra.dtype)
+            require_shape(self, f"row_shape of {extra.name!r}", extra.row_shape)
+            self.groups(extra.layers)
         if self.ids not in ("virtual", "direct"):
             raise SpecError(f"spec {self.name!r} has ids={self.ids!r}: expected 'virtual' or 'direct'")
+
+    def _layer_ids(self, layers: Iterable[int]) -> tuple[int, ...]:
+        ids = tuple(layers) if isinstance(layers, Iterable) else ()
+        if not ids or any(not isinstance(one, int) or one < 0 for one in ids):
+            raise SpecError(f"spec {self.name!r} has layers={layers!r}: expected one or more integers of at least 0")
+        if len(set(ids)) != len(ids):
+            raise SpecError(f"spec {self.name!r} names a layer twice: layers={ids}")
+        return ids
 
     @property
     def kind(self) -> Literal["tokens", "slots"]:
@@ -86,7 +97,7 @@ class Spec:
 
     def groups(self, only: tuple[int, ...] | None = None) -> LayerGroups:
         """Rows and the layer ids that use them, for all layers or for those in ``only``."""
-        owners = self.layers if only is None else only
+        owners = self.layers if only is None else self._layer_ids(only)
         unknown = set(owners) - set(self.layers)
         if unknown:
             raise SpecError(f"spec {self.name!r} has no layers {sorted(unknown)}: its layers are {self.layers}")
@@ -97,6 +108,12 @@ class Spec:
         return tuple(
             FieldSpec(e.name, tuple(e.row_shape), dtype_name(e.dtype), self.groups(e.layers)) for e in self.extra
         )
+
+
+def require_shape(spec: Spec, argument: str, shape: tuple[int, ...]) -> None:
+    """Refuse a shape without axes or with sizes below one."""
+    if not shape or any(not isinstance(size, int) or size < 1 for size in shape):
+        raise SpecError(f"spec {spec.name!r} has {argument}={shape}: expected one or more integers of at least 1")
 
 
 def require_positive(spec: Spec, **values: int | None) -> None:

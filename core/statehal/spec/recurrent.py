@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from statehal.errors import SpecError
-from statehal.spec.base import Spec, require_positive
+from statehal.spec.base import Spec, require_positive, require_shape
 from statehal.spec.dtypes import dtype_name
 
 
@@ -37,14 +37,16 @@ class ConvRecurrent(Spec):
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
         object.__setattr__(self, "state_dtype", dtype_name(self.state_dtype))
         require_positive(self, channels=self.channels, verify_tokens=self.verify_tokens)
-        if self.width not in range(2, 9):
+        if not isinstance(self.width, int) or self.width not in range(2, 9):
             raise SpecError(f"spec {self.name!r} has width={self.width!r}: causal conv1d is defined for 2 to 8")
         if self.sections is not None:
             object.__setattr__(self, "sections", tuple(self.sections))
-            if sum(self.sections or ()) != self.channels:
+            require_shape(self, "sections", self.sections)
+            if sum(self.sections) != self.channels:
                 raise SpecError(f"spec {self.name!r}: sections={self.sections} do not sum to channels={self.channels}")
         if self.state is not None:
             object.__setattr__(self, "state", tuple(self.state))
+            require_shape(self, "state", self.state)
 
     @property
     def kind(self) -> Literal["tokens", "slots"]:
