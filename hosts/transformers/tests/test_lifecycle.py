@@ -1,0 +1,102 @@
+"""Pages come back: when a cache is released, reset, left or forgotten, and when the pool runs out."""
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from statehal.errors import PoolExhausted, UseAfterFree
+from statehal_transformers import PoolHost
+
+KINDS = ("llama", "gemma3")
+
+
+def used(host: PoolHost) -> int:
+    host.pool.check()
+    return sum(host.pool[name].used_pages for name in host.pool)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reset_gives_all_pages_back_and_the_cache_goes_on(setup: Callable[..., Any], kind: str) -> None:
+    s = setup(kind, page_size=3)
+    with s.host.new_cache() as cache:
+        first = s.forward(cache, s.ids)
+        assert used(s.host) > 0
+        cache.reset()
+        assert (used(s.host), cache.get_seq_length(), cache.batch_size) == (0, 0, -1)
+        assert torch.equal(s.forward(cache, s.ids), first)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_released_cache_holds_nothing_and_takes_nothing(setup: Callable[..., Any], kind: str) -> None:
+    s = setup(kind, page_size=3)
+    with s.host.new_cache() as cache:
+        s.forward(cache, s.ids)
+    assert used(s.host) == 0
+    cache.release()
+    with pytest.raises(UseAfterFree, match=r"the cache was released .*\(fix: host.new_cache\(\)\)"):
+        s.forward(cache, s.ids)
+    assert used(s.host) == 0
+
+
+def test_a_forgotten_cache_gives_its_pages_to_the_next(setup: Callable[..., Any]) -> None:
+    s = setup("llama", page_size=3)
+    forgotten = s.host.new_cache()
+    s.forward(forgotten, s.ids)
+    held = used(s.host)
+    del forgotten
+    gc.collect()
+    assert used(s.host) == held, "a finalizer must not touch the pool: it may run inside one of its methods"
+    assert s.host.collect() == 1
+    assert used(s.host) == 0
+
+
+def test_a_step_collects_what_others_forgot(setup: Callable[..., Any]) -> None:
+    s = setup("llama", page_size=3)
+    forgotten = s.host.new_cache()
+    with s.host.new_cache() as cache:
+        s.forward(forgotten, s.ids)
+        del forgotten
+        gc.collect()
+        s.forward(cache, s.ids)
+        assert used(s.host) == sum(len(pages) for pages in cache.pages)
+
+
+def test_a_released_cache_is_not_collected_again(setup: Callable[..., Any]) -> None:
+    s = setup("llama")
+    cache = s.host.new_cache()
+    s.forward(cache, s.ids)
+    cache.release()
+    del cache
+    gc.collect()
+    assert s.host.collect() == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exhausted_pool_leaves_the_cache_as_it_was(setup: Callable[..., Any], kind: str) -> None:
+    s = setup(kind, page_size=4, lengths=(24, 24, 24), tokens=80)
+    with s.host.new_cache() as alone:
+        expected = [s.forward(alone, ids) for ids in (s.ids[:2], s.ids[:2, :1])]
+    with s.host.new_cache() as cache, s.host.new_cache() as other:
+        assert torch.equal(s.forward(cache, s.ids[:2]), expected[0])
+        before, length = used(s.host), cache.get_seq_length()
+        for batch in (s.ids[:2].repeat(1, 4), s.ids[:2].repeat(1, 2)):  # for one row there may be room, not for two
+            with pytest.raises(PoolExhausted, match=r"sub-pool '\w+' is asked for \d+ pages"):
+                s.forward(cache, batch)
+            assert (used(s.host), cache.get_seq_length(), len(cache.pages)) == (before, length, 2)
+        with pytest.raises(PoolExhausted):
+            s.forward(other, s.ids.repeat(1, 2))
+        assert used(s.host) == before
+        assert torch.equal(s.forward(cache, s.ids[:2, :1]), expected[1])
+
+
+def test_the_pool_is_allocated_once(setup: Callable[..., Any]) -> None:
+    s = setup("gemma3")
+    address, size = s.host.pool.buffer.data_ptr(), s.host.pool.buffer.numel()
+    for _ in range(3):
+        with s.host.new_cache() as cache:
+            s.forward(cache, s.ids)
+            assert cache.pages[0].lease.family in s.host.pool.families
+    assert (s.host.pool.buffer.data_ptr(), s.host.pool.buffer.numel()) == (address, size)
