@@ -103,6 +103,7 @@ class ReferenceCausalConv1d:
         refuse(where, snapshots=snapshots)
         tokens, count, taps = x.shape[0], ids.shape[0], self._spec.width - 1
         require_tensor(where, "x", x, (tokens, self._spec.channels), self.dtype, self._device)
+        x = x.detach()  # a window must not keep the graphs of its inputs
         require_index(where, "query_start_loc", query_start_loc, (count + 1,), self._device)
         self._require_out(where, out, x)
         valid, safe = self._writable(where, "slots", ids)
@@ -145,6 +146,7 @@ class ReferenceCausalConv1d:
         where = f"decode of layer {layer} of {self._name!r}"
         ids, weights = self._begin(where, layer, slots)
         require_tensor(where, "x", x, (ids.shape[0], self._spec.channels), self.dtype, self._device)
+        x = x.detach()
         self._require_out(where, out, x)
         valid, safe = self._writable(where, "slots", ids)
         history = self._history(layer, ids)

@@ -70,7 +70,7 @@ class ReferenceMemoryOps:
         # A skipped row repeats the first that is written, or row 0 as it is where none is: so no id is left out, the
         # device is not asked how many there are, and nothing but the rows named changes.
         mask, _ = live(ids, first, view.shape[0])
-        stored, given, some = as_bits(view), as_bits(rows), mask.any()
+        stored, given, some = as_bits(view), as_bits(rows.detach()), mask.any()
         anchor = mask.to(torch.int8).argmax(keepdim=True)
         target = ids.where(mask, ids[anchor].where(some, 0))
         spread = mask.view(-1, *(1 for _ in view.shape[1:]))

@@ -57,9 +57,12 @@ class RowStore:
         return (ids, *digits)
 
     def store(self, layer: int, ids: Tensor, rows: Tensor) -> None:
-        """Write ``rows`` ``[n, *row_shape]`` for one layer; padding ids and ids past the view store nothing."""
+        """Write ``rows`` ``[n, *row_shape]`` for one layer; padding ids and ids past the view store nothing.
+
+        Autograd does not record it: the view would keep the graph of every step that ever wrote.
+        """
         mask, safe = live(ids, self.first, self.count)
-        as_bits(self.views[layer])[self.index(safe)] = blank(as_bits(rows), mask)
+        as_bits(self.views[layer])[self.index(safe)] = blank(as_bits(rows.detach()), mask)
 
     def load(self, layer: int, ids: Tensor) -> Tensor:
         """Read rows ``[n, *row_shape]`` for one layer; padding ids give zeros."""
