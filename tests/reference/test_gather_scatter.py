@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reference.kv_oracle import bits, raw
@@ -28,7 +28,7 @@ def make(dtype: torch.dtype) -> torch.Tensor:
     return bits(40 * dtype.itemsize, dtype=torch.uint8, seed=1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.sampled_from([-(2**31), -3, -1, *range(ROWS), ROWS, ROWS + 7, 2**31 - 1]), max_size=9),
     st.sampled_from(DTYPES),
@@ -51,7 +51,7 @@ def test_gather_reads_rows_and_zeros_for_padding(
     assert raw(buffer) == before
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), st.sampled_from(DTYPES), st.sampled_from([torch.int32, torch.int64]), st.integers(0, 3))
 def test_scatter_writes_these_rows_and_no_other_byte(
     data: st.DataObject, name: str, id_dtype: torch.dtype, first: int

@@ -94,11 +94,19 @@ def test_scales_of_a_sub_pool_that_stores_them_are_not_left_stale() -> None:
     assert raw(pool.buffer) == before
 
 
-def test_a_quantising_write_is_refused() -> None:
-    writer, ids, pool = writer_of(statehal.Attention("kv", (0,), 2, 4, "float8_e4m3fn"))
-    row = torch.ones(2, 2, 4, dtype=torch.bfloat16)
-    with pytest.raises(ArgumentError, match=r"k is torch.bfloat16 .* expected torch.float8_e4m3fn"):
-        writer.write(0, ids, row, row)
+@pytest.mark.parametrize("storage", ["float8_e4m3fn", "float8_e5m2fnuz", "int8"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_quantising_write_is_not_offered(dtype: torch.dtype, storage: str) -> None:
+    writer, ids, pool = writer_of(statehal.Attention("kv", (0,), 2, 4, storage))
+    wide, narrow = torch.ones(2, 2, 4, dtype=dtype), torch.ones(2, 2, 4).to(getattr(torch, storage))
+    for name, rows in (("k", (wide, narrow)), ("v", (narrow, wide))):
+        text = rf"write to layer 0 of 'kv'.* does not offer storing {name} of {dtype} as torch.{storage} \(fix: pass "
+        with pytest.raises(Unsupported, match=text):
+            writer.write(0, ids, *rows)
+    writer, ids, latent = writer_of(statehal.Latent("mla", (0,), 8, 4, storage))
+    with pytest.raises(Unsupported, match=rf"does not offer storing kv_c of {dtype} as torch.{storage}"):
+        writer.write_latent(0, ids, torch.ones(2, 8, dtype=dtype), torch.ones(2, 4, dtype=dtype))
+    assert not latent.buffer.any()
     assert raw(pool.buffer) == bytes(pool.buffer.numel())
 
 

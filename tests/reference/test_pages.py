@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import statehal
@@ -28,7 +28,7 @@ def offsets(page: int) -> list[int]:
     return [start + n for start in starts for n in range(BYTES)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_copy_pages_reads_all_before_it_writes_any(data: st.DataObject) -> None:
     dst = data.draw(st.lists(st.integers(0, PAGES - 1), unique=True))
@@ -55,7 +55,7 @@ def test_chains_and_exchanges(src: list[int], dst: list[int]) -> None:
     check_copy(src, dst)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, PAGES - 1), max_size=9))
 def test_zero_pages_zeroes_these_bytes_and_no_others(pages: list[int]) -> None:
     buffer = bits(320, dtype=torch.uint8, seed=4) | 1

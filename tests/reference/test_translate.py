@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import statehal
@@ -36,7 +36,7 @@ def cases(draw: st.DrawFn) -> tuple[list[int], list[int], int, tuple[int, ...]]:
     return ids, table, page_size, tuple(multipliers)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(), st.sampled_from(["tokens", "pages"]), st.sampled_from([torch.int32, torch.int64]), st.booleans())
 def test_equals_the_loop(
     case: tuple[list[int], list[int], int, tuple[int, ...]], unit: Unit, dtype: torch.dtype, strided: bool
@@ -55,7 +55,7 @@ def test_equals_the_loop(
     assert device_table.tolist() == [*table, 0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(-70, 2000), max_size=20), st.sampled_from([1, 3, 16]), st.sampled_from([1, 5, 96]))
 def test_without_a_table_virtual_is_physical(ids: list[int], page_size: int, multiplier: int) -> None:
     units: tuple[Unit, ...] = ("tokens", "pages")

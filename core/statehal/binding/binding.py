@@ -53,7 +53,7 @@ def bind(
     return Binding(name, selection, registry, compile_safe, env.check() if check is None else check)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Binding:
     """A device and its backend; immutable, and shared freely between threads.
 
@@ -151,7 +151,9 @@ class Binding:
         return layout_from(self.registry.providers(hook, self.backend), spec, page_size, self.device)
 
     def _merge(self, hook: str, label: str, request: object) -> BoundMethods:
-        return merge(hook, label, self.registry.providers(hook, self.backend), request, trace.current())
+        # views made in inference mode could not be written outside it
+        with torch.inference_mode(False):
+            return merge(hook, label, self.registry.providers(hook, self.backend), request, trace.current())
 
     def _own(self, subpool: SubPool) -> SubPool:
         # "cuda" and "cuda:0" may be one device: what torch makes of the name counts

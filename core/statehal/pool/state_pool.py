@@ -210,6 +210,7 @@ class StatePool:
 
     def drain_work(self) -> tuple[WorkItem, ...]:
         """Everything that the accounts owe the device, in order, with one upload of ids; ``run`` executes it."""
+        refuse(self)
         batches = list(self._queue.drain())
         for name, sub in self._subpools.items():
             changed, sub.member.changed = sub.member.changed, {}
@@ -222,7 +223,11 @@ class StatePool:
         parts = iter(
             torch.split(upload, [size for _, _, first, second in batches for size in (len(first), len(second))])
         )
-        return tuple(WorkItem(kind, name, next(parts), next(parts)) for kind, name, _, _ in batches)
+        items = [(kind, name, next(parts), next(parts)) for kind, name, _, _ in batches]
+        return tuple(
+            WorkItem(kind, name, first, None if kind in ("zero", "poison") else second)
+            for kind, name, first, second in items
+        )
 
     def run(self, work: Iterable[WorkItem]) -> None:
         """Execute drained work with the backend's memory operations, on the present stream."""

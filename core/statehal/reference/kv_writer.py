@@ -7,7 +7,7 @@ from statehal.hookspecs import KVWriteRequest
 from statehal.ids import KernelIds
 from statehal.pool import SubPool
 from statehal.reference.rows import RowStore
-from statehal.reference.validate import refuse, require_layer, require_tensor
+from statehal.reference.validate import refuse, refuse_cast, require_layer, require_tensor
 from statehal.spec import Latent
 
 
@@ -76,6 +76,7 @@ class ReferenceKVWriter:
         require_layer(where, layer, store.views)
         dtype = store.views[layer].dtype
         rank, count = self._rank, ids.shape.numel()
+        refuse_cast(where, "kv_c", kv_c, dtype)
         require_tensor(where, "kv_c", kv_c, (count, rank), dtype, self._device)
         require_tensor(where, "k_pe", k_pe, (count, self._shapes["latent"][-1] - rank), dtype, self._device)
         row = kv_c.new_empty((count, self._shapes["latent"][-1]))
@@ -102,6 +103,7 @@ class ReferenceKVWriter:
         for name, tensor in rows.items():
             store = self._store_of(name, where)
             require_layer(where, layer, store.views)
+            refuse_cast(where, name, tensor, store.views[layer].dtype)
             require_tensor(where, name, tensor, (count, *self._shapes[name]), store.views[layer].dtype, self._device)
 
     def _store_of(self, name: str, where: str) -> RowStore:

@@ -34,9 +34,12 @@ class ReferenceMemoryOps:
             last = table.shape[0] - 1
             pages = table.index_select(0, pages.clamp(0, last).reshape(-1)).view(pages.shape)
         else:
-            pages = pages.clamp(min=0)
+            pages = pages.long().clamp(0, 2**31)
         for multiplier, out in zip(multipliers, outs, strict=True):
-            if place is None:
+            if table is None:  # a page that does not exist must not wrap around to one that does
+                result = pages * multiplier if place is None else pages * multiplier + place
+                out.copy_(result.clamp(max=torch.iinfo(out.dtype).max))
+            elif place is None:
                 torch.mul(pages, multiplier, out=out)
             else:
                 torch.add(place, pages, alpha=multiplier, out=out)

@@ -25,6 +25,15 @@ def require_tensor(
         )
 
 
+def refuse_cast(where: str, name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+    """Refuse floating rows for storage of one byte an element, which would have to be scaled and saturated."""
+    if tensor.is_floating_point() and tensor.dtype.itemsize > dtype.itemsize == 1:
+        raise Unsupported(
+            f"{where}: the reference backend does not offer storing {name} of {tensor.dtype} as {dtype} (fix: pass "
+            f"{name} as {dtype}, or use another backend)"
+        )
+
+
 def require_distinct(where: str, name: str, ids: Tensor, mask: Tensor) -> None:
     """Refuse slots of which one is named twice; padding (``mask`` false) does not count. Syncs the device."""
     found, times = ids[mask].unique(return_counts=True)
