@@ -140,8 +140,19 @@ def test_page_form_ids_have_a_bound_too() -> None:
     spec = Attention("full", (0,), 1, 1, "uint8")
     most = 2**31 // 16
     plan([spec], total_bytes=most * 32, layouts=lean)
-    with pytest.raises(AddressBoundError, match=rf"^page ids of field 'k' in 'full' reach {2**31 + 15} with"):
+    text = rf"^page ids of field 'k' in 'full' reach {2**31 + 15} with .* so that 'full' has at most {most} pages"
+    with pytest.raises(AddressBoundError, match=text):
         plan([spec], total_bytes=(most + 1) * 32, layouts=lean)
+
+
+def test_an_id_of_exactly_2_to_the_31_is_past_the_bound() -> None:
+    """Pages of three tokens: 715,827,883 of them end on that id."""
+    spec = Attention("full", (0,), 1, 1, "uint8")
+    pages = (2**31 + 1) // 3
+    assert pages * 3 - 1 == 2**31
+    plan([spec], total_bytes=(pages - 1) * 6, page_size=3, layouts=lean)
+    with pytest.raises(AddressBoundError, match=rf"reach {2**31} with .* at most {pages - 1} pages"):
+        plan([spec], total_bytes=pages * 6, page_size=3, layouts=lean)
 
 
 def test_a_token_major_entry_reaches_further() -> None:

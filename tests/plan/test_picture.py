@@ -26,7 +26,14 @@ SMALL: list[Spec] = [
 ]
 LONG_NAMES: list[Spec] = [
     Attention("x" * 200, tuple(range(1000, 1004)), 1, 8, "bfloat16", shared=tuple((i, 1000) for i in range(40))),
-    ConvRecurrent("y", (1,), 3, 2, "int8", extra=(ExtraField("<replay & 'ring'>" * 3, (3,), "int8"),)),
+    ConvRecurrent(
+        "y",
+        (1,),
+        3,
+        2,
+        "int8",
+        extra=(ExtraField("<&>", (3,), "int8"), ExtraField("<replay & 'ring'>" * 3, (3,), "int8")),
+    ),
 ]
 
 

@@ -50,6 +50,7 @@ class StatePool:
         in_flight: steps begun and not ended.
     """
 
+    @torch.inference_mode(False)  # views made in inference mode could not be written outside it
     def __init__(
         self,
         plan: PoolPlan,

@@ -36,6 +36,16 @@ def test_rows_that_do_not_fit_the_plan(setup: Callable[..., Any], k: Any, v: Any
         assert s.host.pool["full"].used_pages == 0
 
 
+def test_gradients(setup: Callable[..., Any]) -> None:
+    s = setup("llama")
+    with s.host.new_cache() as cache:
+        with pytest.raises(
+            ArgumentError, match=r"layer 0 gave keys that require gradients.*\(fix: run the model under"
+        ):
+            s.model(s.ids, **cache.as_argument())
+        assert s.host.pool["full"].used_pages == 0
+
+
 def test_another_batch_size(setup: Callable[..., Any]) -> None:
     s = setup("llama")
     with s.host.new_cache() as cache:
@@ -44,6 +54,15 @@ def test_another_batch_size(setup: Callable[..., Any]) -> None:
             s.forward(cache, s.ids[:2])
         assert cache.get_seq_length() == 23
         s.forward(cache, s.ids[:, :1])
+
+
+def test_another_batch_size_within_a_step(setup: Callable[..., Any]) -> None:
+    s = setup("llama")
+    with s.host.new_cache() as cache:
+        cache.update(states(), states(), 0)
+        with pytest.raises(ArgumentError, match=r"keys of 2 sequences were given to a cache that holds 3"):
+            cache.update(states(batch=2), states(batch=2), 1)
+        cache.update(states(), states(), 1)
 
 
 def test_a_pass_that_stopped_between_layers(setup: Callable[..., Any]) -> None:

@@ -62,6 +62,19 @@ def test_copies_go_on_apart_from_each_other(
     assert set(used(s).values()) == {0}
 
 
+def test_a_copy_goes_on_recording(setup: Callable[..., Any]) -> None:
+    s = setup("gemma3", page_size=4, lengths=(12,))
+    with s.host.new_cache() as cache:
+        cache.activate_past_recording()
+        s.forward(cache, s.ids)
+        with cache.copy() as other:
+            assert other.is_recording_past(0)
+            expected = s.forward(cache, s.ids[:, :2])
+            s.forward(other, s.ids[:, :1])
+            other.crop(-1)
+            assert torch.equal(s.forward(other, s.ids[:, :2]), expected)
+
+
 def test_a_crop_into_shared_pages_does_not_let_writes_through(setup: Callable[..., Any]) -> None:
     """The tail after the crop is a page that was full when it was shared."""
     s = setup("llama", page_size=4, lengths=(12,))

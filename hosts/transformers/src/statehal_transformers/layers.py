@@ -41,6 +41,11 @@ class PooledLayer(CacheLayer):
                     f"but the pool was planned for {row[0]} heads x {row[1]} in {row[2]} (fix: PoolHost.from_config "
                     f"with the config and dtype of this model)"
                 )
+            if states.requires_grad:
+                raise ArgumentError(
+                    f"layer {self.layer} gave {name} that require gradients, which the pool does not keep (fix: run the "
+                    f"model under torch.no_grad() or torch.inference_mode())"
+                )
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any

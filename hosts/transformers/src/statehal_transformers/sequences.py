@@ -14,7 +14,8 @@ class Sequences:
     """Pages of every sequence of a batch, taken and given back together.
 
     A method that raises leaves sequences and pool as they were. Sequences share pages after ``select``; a partly filled
-    page that others hold too is copied by ``extend``, before the first write into it.
+    page that others hold too is copied by ``extend``, before the first write into it. The table of ids is made outside
+    inference mode, wherever a method is called, because a tensor made inside cannot be written outside.
 
     Attributes:
         rows: one handle a sequence; the list stays the same object for the life of the batch.
@@ -28,13 +29,15 @@ class Sequences:
         self._page_size = first.page_size
         self.rows: list[Pages] = []
         self.length = 0
-        self._ids = torch.empty((0, 0), dtype=torch.int64, device=pool.device)
+        self._ids = torch.empty(0, dtype=torch.int64, device=pool.device)
 
+    @torch.inference_mode(False)
     def start(self, batch: int) -> None:
         """Begin with that many empty sequences."""
         self.rows[:] = [self._pool.alloc(0) for _ in range(batch)]
         self._ids = torch.empty((batch, 0), dtype=torch.int64, device=self._ids.device)
 
+    @torch.inference_mode(False)
     def extend(self, tokens: int) -> None:
         """Room for ``tokens`` more tokens in every sequence.
 
@@ -60,6 +63,7 @@ class Sequences:
         ids: VirtualIds = self._space.assume(self._ids[:, start:stop])
         return ids
 
+    @torch.inference_mode(False)
     def select(self, sources: Sequence[int]) -> None:
         """Make sequence ``i`` what sequence ``sources[i]`` was; pages are shared, nothing is copied."""
         old, taken = list(self.rows), set[int]()
@@ -73,6 +77,7 @@ class Sequences:
         self.rows[:] = new
         self._ids = self._ids[torch.tensor(sources, dtype=torch.int64, device=self._ids.device)]
 
+    @torch.inference_mode(False)
     def share(self, other: "Sequences") -> None:
         """Become a second holder of all that ``other`` holds."""
         self.rows[:] = [self._pool.retain(row) for row in other.rows]
