@@ -121,3 +121,8 @@ def test_a_window_holds_history_and_drafts(width: int, verify: int, rows: int) -
     assert spec.window_rows == rows
     assert spec.kind == "slots"
     assert conv_window(spec).field("conv").row_shape == (rows, 6)
+
+
+def test_shared_must_be_pairs() -> None:
+    with pytest.raises(SpecError, match=r"has shared=\(5,\): expected pairs \(layer, owner\)"):
+        Attention("full", (0,), kv_heads=1, head_dim=4, dtype="float32", shared=(5,))  # type: ignore[arg-type]

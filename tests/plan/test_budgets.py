@@ -253,3 +253,14 @@ def test_a_full_pool_says_so_by_allocation() -> None:
         pool.alloc(sub.max_pages * 4, name)
         with pytest.raises(PoolExhausted):
             pool.alloc(1, name)
+
+
+def test_a_region_begins_where_its_layout_is_aligned() -> None:
+    def layouts(spec: Spec, page_size: int) -> PoolLayout:
+        return page_major(spec, page_size, align=192) if spec.name == "c" else layer_major(spec, page_size)
+
+    specs = [Attention(name, (layer,), 1, 5, "bfloat16") for layer, name in enumerate("abc")]
+    result = plan(specs, total_bytes=100_000, budgets={"a": 999, "b": 4_321, "c": 20_000}, page_size=3, layouts=layouts)
+    assert [region.offset % 4096 for region in result.regions] == [0, 0, 0]
+    assert result.subpools["c"].layout.origin % 192 == 0
+    assert result.subpools["c"].layout.origin > 0

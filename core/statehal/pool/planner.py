@@ -1,6 +1,7 @@
 """Dividing a budget into slabs and pages, before anything is allocated. No torch."""
 
 from collections.abc import Callable, Iterable, Mapping
+from math import lcm
 from types import MappingProxyType
 
 from statehal.errors import LayoutError, PlanError
@@ -37,8 +38,8 @@ def plan(
 
     Args:
         total_bytes: the budget; rounded down to whole slabs, see ``PoolPlan.unused_bytes``.
-        tokens: instead of a budget: tokens that every token sub-pool can hold at once (no eviction assumed), beside
-            ``requests`` slots in every slot sub-pool.
+        tokens: instead of a budget: tokens of one sequence that every token sub-pool can hold (no eviction assumed),
+            beside ``requests`` slots in every slot sub-pool. Several sequences each round up to whole pages.
         page_size: tokens of a page; a slot is a page of its own.
         layouts: makes each spec's tight layout; a binding passes its backend's.
         waste_limit: the largest part of a slab that a sub-pool may lose to division.
@@ -73,12 +74,13 @@ def plan(
     sizes = {name: _own_bytes(name, tight[name], pages, total_bytes, budgets, len(specs)) for name in alone}
     regions: list[Region] = []
     if shared:
-        reserved = sum(size + REGION_ALIGN for size in sizes.values())
+        reserved = sum(size + _region_align(tight[name]) for name, size in sizes.items())
         asked = [PageSize(name, tight[name].page_bytes, tight[name].granularity) for name in shared]
         regions.append(_shared_region(asked, pages, total_bytes, reserved, waste_limit))
     for name, size in sizes.items():
         end = regions[-1].offset + regions[-1].total_bytes if regions else 0
-        regions.append(Region(-(-end // REGION_ALIGN) * REGION_ALIGN, size, 1, (name,)))
+        unit = _region_align(tight[name])
+        regions.append(Region(-(-end // unit) * unit, size, 1, (name,)))
     homes = {name: region for region in regions for name in region.members}
     subpools = {spec.name: _place(spec, tight[spec.name], homes[spec.name], waste_limit) for spec in specs}
     if not ids64:
@@ -114,6 +116,11 @@ def _check_arguments(
             raise PlanError(f"{argument}={value!r}: expected an integer of at least 1")
     if not isinstance(waste_limit, float | int) or not 0 <= waste_limit < 1:
         raise PlanError(f"waste_limit={waste_limit!r}: expected a number from 0 to below 1")
+
+
+def _region_align(layout: PoolLayout) -> int:
+    """Bytes of which a region with this layout begins at a multiple."""
+    return lcm(REGION_ALIGN, layout.align)
 
 
 def _tight_stride(layout: PoolLayout) -> int:

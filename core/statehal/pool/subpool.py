@@ -88,7 +88,7 @@ class SubPool:
         space = getattr(virtual, "space", None)
         target = self._targets.get(space)  # type: ignore[arg-type]
         if target is None:
-            target = self._find_target(virtual)
+            target = self._find_target(virtual, "kernel_ids")
         kernel, multipliers, unit = target
         if self.pool.pending:
             self.pool.flush()
@@ -112,7 +112,8 @@ class SubPool:
 
     def physical_ids(self, virtual: VirtualIds) -> PhysicalIds:
         """Translate virtual ids into physical tokens or pages; unmapped ids become ids of page 0."""
-        _, _, unit = self._targets.get(virtual.space) or self._find_target(virtual)
+        space = getattr(virtual, "space", None)
+        _, _, unit = self._targets.get(space) or self._find_target(virtual, "physical_ids")  # type: ignore[arg-type]
         if self.pool.pending:
             self.pool.flush()
         out = torch.empty_like(virtual.tensors[0])
@@ -161,14 +162,14 @@ class SubPool:
         allocator = self.member.allocator
         return sum(allocator.used(slab) for slab in allocator.free)
 
-    def _find_target(self, virtual: VirtualIds) -> tuple[IdSpace, tuple[int, ...], Unit]:
+    def _find_target(self, virtual: VirtualIds, method: str) -> tuple[IdSpace, tuple[int, ...], Unit]:
         """The target of ids whose space is equal but not identical (after unpickling), or the error."""
         space = getattr(virtual, "space", None)
         for known, target in self._targets.items():
             if space is not None and known.same(space):
                 return target
         unit = space.key.unit if space is not None else "tokens"
-        self._spaces["virtual", unit].accept(virtual, f"kernel_ids of {self.name!r}")
+        self._spaces["virtual", unit].accept(virtual, f"{method} of {self.name!r}")
         raise AssertionError("accept refuses what is not one of the targets")
 
     def __repr__(self) -> str:

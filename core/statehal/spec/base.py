@@ -65,7 +65,10 @@ class Spec:
         if not self.name or not self.name.replace("_", "").replace("-", "").replace(".", "").isalnum():
             raise SpecError(f"spec name {self.name!r} must be letters, digits, '.', '_' and '-'")
         object.__setattr__(self, "layers", self._layer_ids(self.layers))
-        object.__setattr__(self, "shared", tuple((int(a), int(b)) for a, b in self.shared))
+        try:
+            object.__setattr__(self, "shared", tuple((int(a), int(b)) for a, b in self.shared))
+        except (TypeError, ValueError):
+            raise SpecError(f"spec {self.name!r} has shared={self.shared!r}: expected pairs (layer, owner)") from None
         object.__setattr__(self, "extra", tuple(self.extra))
         for layer, owner in self.shared:
             if owner not in self.layers or layer in self.layers:
