@@ -13,6 +13,7 @@ import torch
 
 from statehal_transformers.demo.__main__ import main
 from statehal_transformers.demo.compare import compare
+from statehal_transformers.demo.tiny import tiny_llama
 from statehal_transformers.demo.weights import FILE, NotFetchedError, fetch
 
 
@@ -78,6 +79,22 @@ def test_a_flipped_byte_is_found(
     assert found["fault"]["before"] ^ found["fault"]["after"] == 0xFF
     assert found["fault"]["token"] == 10
     assert (found["comparison"]["difference"]["step"], found["comparison"]["difference"]["prompt"]) == (2, 0)
+
+
+def test_a_fault_waits_for_no_text_that_ends_early(
+    offline: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def soon_done(dtype: torch.dtype, device: str) -> Any:
+        model = tiny_llama(dtype, device)
+        model.generation_config.eos_token_id = list(range(250))  # nearly every token ends a text
+        return model
+
+    monkeypatch.setattr("statehal_transformers.demo.models.tiny_llama", soon_done)
+    code, found = run_json([*offline, "--prompt", "one"], capsys)
+    assert (code, found["fault"]) == (0, None)
+    assert found["comparison"]["steps"][0] < 3
+    code, found = run_json([*offline, "--prompt", "one", "--inject-fault"], capsys)
+    assert (code, found["verdict"]) == (1, "different")
 
 
 def test_a_fault_that_nobody_notices_has_a_code_of_its_own(

@@ -43,8 +43,8 @@ class PooledLayer(CacheLayer):
                 )
             if states.requires_grad:
                 raise ArgumentError(
-                    f"layer {self.layer} gave {name} that require gradients, which the pool does not keep (fix: run the "
-                    f"model under torch.no_grad() or torch.inference_mode())"
+                    f"layer {self.layer} gave {name} that require gradients, which the pool does not keep (fix: run "
+                    f"the model under torch.no_grad() or torch.inference_mode())"
                 )
 
     def update(
