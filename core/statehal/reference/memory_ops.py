@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from statehal.errors import ArgumentError
-from statehal.reference.rows import as_bits, blank, live
+from statehal.reference.rows import as_bits, blank_, live
 
 
 class ReferenceMemoryOps:
@@ -57,7 +57,7 @@ class ReferenceMemoryOps:
 
     def gather(self, view: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
         mask, safe = live(ids, 0, view.shape[0])
-        result = blank(as_bits(view)[safe], mask).view(view.dtype)
+        result = blank_(as_bits(view).index_select(0, safe), mask).view(view.dtype)
         if out is None:
             return result
         if out.shape != result.shape or out.dtype != result.dtype:
