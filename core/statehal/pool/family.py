@@ -19,8 +19,8 @@ from statehal.ids import IdSpace, VirtualIds
 from statehal.pool.member import Member
 from statehal.pool.pages import FREED, Lease, Pages
 
-Explain = Callable[[Member, int], str]
-"""Says why a member cannot give that many pages."""
+Explain = Callable[[Member, int, tuple[Member, ...]], str]
+"""Says why a member cannot give that many pages when all of the members are to give as many."""
 
 
 class Family:
@@ -89,7 +89,7 @@ class Family:
     def truncate(self, pages: Pages, tokens: int) -> None:
         """Keep the first ``tokens`` tokens and give back the pages past them."""
         lease = self._whole(pages, "truncate")
-        if not 0 <= tokens <= lease.tokens:
+        if not isinstance(tokens, int) or not 0 <= tokens <= lease.tokens:
             raise ArgumentError(f"truncate to {tokens} tokens: the handle holds {lease.tokens}")
         keep = -(-tokens // self.page_size)
         if tokens % self.page_size and lease.held[keep - 1] not in (lease.mask, FREED):
@@ -121,6 +121,8 @@ class Family:
 
         Returns whether a copy was needed; the handle names the new page from then on.
         """
+        if not -len(pages) <= index < len(pages):
+            raise ArgumentError(f"fork of page {index} of a handle on {len(pages)} pages")
         page = pages[index]
         self.validate(page)
         lease, i = page.lease, page.start
@@ -143,7 +145,7 @@ class Family:
         lease, bounds = pages.lease, pages.bounds
         if member not in self.members:
             raise ForeignPages(f"a handle of {self.name!r} has no pages in {member.name!r} to evict")
-        if not 0 <= before <= pages.tokens:
+        if not isinstance(before, int) or not 0 <= before <= pages.tokens:
             raise ArgumentError(f"evict before token {before}: the handle holds {pages.tokens} tokens")
         upto = min(before // self.page_size, len(bounds))
         start = max(bounds.start, lease.evicted.get(member.bit, 0)) if pages.start == 0 else bounds.start
@@ -204,7 +206,7 @@ class Family:
         self._retire(list(counts))
 
     def _host_int(self, value: object) -> int:
-        if not isinstance(value, int) and hasattr(value, "device"):
+        if isinstance(value, torch.Tensor):
             raise ArgumentError("free takes handles or host ints, never a tensor: reading it would stall the device")
         try:
             v = as_index(value)  # type: ignore[arg-type]
@@ -260,10 +262,10 @@ class Family:
             if not needed:
                 continue
             if region is None:
-                raise PoolExhausted(self._explain(member, count))
+                raise PoolExhausted(self._explain(member, count, members))
             slabs[id(region)] = slabs.get(id(region), 0) + needed
             if slabs[id(region)] > region.free_slabs:
-                raise PoolExhausted(self._explain(member, count))
+                raise PoolExhausted(self._explain(member, count, members))
 
     def _take(self, count: int, members: tuple[Member, ...]) -> list[int]:
         self._require(count, members)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 from uuid import uuid4
 
 import torch
@@ -153,7 +153,8 @@ class StatePool:
         if isinstance(pages, Pages):
             self._family(pages, family).free(pages)
             return
-        items: Sequence[Any] = list(pages) if isinstance(pages, Iterable) and not hasattr(pages, "device") else [pages]
+        several = isinstance(pages, Iterable) and not isinstance(pages, torch.Tensor)
+        items: Sequence[Any] = list(cast("Iterable[Any]", pages)) if several else [pages]
         if any(isinstance(item, Pages) for item in items):
             if not all(isinstance(item, Pages) for item in items):
                 raise ArgumentError("free takes handles or host ints: got both in one call")
@@ -322,8 +323,15 @@ class StatePool:
             refuse(self)
         self.pending = True
 
-    def _explain(self, member: Member, count: int) -> str:
+    def _explain(self, member: Member, count: int, members: tuple[Member, ...]) -> str:
         have = self.available(member.name)
+        if have.pages >= count:  # alone it could have them
+            names = ", ".join(repr(one.name) for one in members)
+            advice = f"compact({have.moves})" if have.moves else "a larger pool"
+            return (
+                f"sub-pools {names} are asked for {count} pages each; {member.name!r} alone could give {have.pages} "
+                f"now, but together they need more free slabs than there are (fix: free or evict pages, or {advice})"
+            )
         advice = f"compact({have.moves})" if have.after_compaction >= count else "a larger pool"
         return (
             f"sub-pool {member.name!r} is asked for {count} pages and can give {have.pages} now; compaction would "
