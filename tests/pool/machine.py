@@ -18,6 +18,7 @@ from statehal.pool.member import Hygiene
 
 HYGIENES: tuple[Hygiene, ...] = ("zero", "none", "poison")
 DTYPES = (torch.int64, torch.int32)
+NEWEST = 17
 which = st.integers(0, 15)
 amount = st.integers(0, 40)
 held = precondition(lambda self: self.twin.live)
@@ -26,7 +27,8 @@ held = precondition(lambda self: self.twin.live)
 class PoolMachine(RuleBasedStateMachine):
     """Rules name a handle by a number, modulo the handles that can be used.
 
-    13 and 14 may name one of which pages were given back, 15 one that was given back whole.
+    13 and 14 may name one of which pages were given back, 15 one that was given back whole; rules name the last two
+    handles by 17 and 16.
 
     Attributes:
         seen: how often each thing happened, over all runs.
@@ -112,10 +114,26 @@ class PoolMachine(RuleBasedStateMachine):
             self.saw("fork of a shared page", copied == [True])
 
     @held
+    @rule(one=which, page=which, depth=st.integers(2, 4), keep=st.booleans())
+    def branch(self, one: int, page: int, depth: int, keep: bool) -> None:
+        """Private copies of private copies of one page, all in one step; those between go if they are not kept."""
+        for _ in range(depth):
+            pages, _claim = self.pick(one)
+            count = len(self.twin.live)
+            self.retain(one, 0, 0)
+            if len(self.twin.live) > count:
+                self.fork(NEWEST, page)
+                if not keep and count > 1 and self.twin.live[count - 1][0] is pages:
+                    self.free([NEWEST - 1])
+                one = NEWEST
+
+    @held
     @rule(one=which, tokens=amount)
     def truncate(self, one: int, tokens: int) -> None:
         pages, claim = self.pick(one)
+        whole = tokens % 2 * self.model.page_size(claim.family)  # every other time to the end of a page
         tokens %= claim.tokens + 1
+        tokens -= tokens % (whole or 1)
         done = self.twin.act(lambda: self.pool.truncate(pages, tokens), lambda _: self.model.truncate(claim, tokens))
         self.saw("truncate", done)
 
@@ -158,7 +176,8 @@ class PoolMachine(RuleBasedStateMachine):
         pages, claim = self.pick(one)
         name = claim.names[start % len(claim.names)]
         part = self.part(claim, start, length)
-        before %= self.model.tokens_of(claim, part) + 1
+        tokens = self.model.tokens_of(claim, part)
+        before = tokens if before > 30 else before % (tokens + 1)
         shared = sum(self.model.holders[name, entry.v] > 1 for entry in claim.entries)
 
         def mirror(given: int) -> None:
@@ -249,6 +268,8 @@ class PoolMachine(RuleBasedStateMachine):
     def pick(self, one: int) -> tuple[Pages, Claim]:
         if one == 15 and self.twin.dead:
             return self.twin.dead[-1]
+        if one >= NEWEST - 1:
+            return self.twin.live[max(one - NEWEST - 1, -len(self.twin.live))]
         usable = [handle for handle in self.twin.live if one > 12 or self.twin.usable(handle[1])] or self.twin.live
         return usable[one % len(usable)]
 

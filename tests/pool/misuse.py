@@ -109,7 +109,6 @@ def handle_of_another_family(twin: Twin, handle: Handle, number: int) -> bool:
         lambda: pool[name].free(handle[0]),
         lambda: pool[name].free([handle[0]]),
         lambda: pool.evict(name, handle[0], handle[1].tokens),
-        lambda: pool[name].evict(handle[0], handle[1].tokens),
     ]
     twin.refuse("ForeignPages", calls[number % len(calls)])
     return True

@@ -173,7 +173,7 @@ def test_case_04_a_page_leaves_the_window_with_its_last_token(page_size: int) ->
     assert (pool["swa"].used_pages, pool["full"].used_pages) == (3, 4)
     assert pool.evict("swa", pages, 2 * page_size - 1) == 0
     for before in range(2 * page_size):
-        assert pool["swa"].evict(pages, before) == 0
+        assert pool.evict("swa", pages, before) == 0
     assert pool.evict("swa", pages, 3 * page_size) == 2
     tokens = pages.token_ids()
     assert pool["swa"].kernel_ids(tokens).tensor[: 3 * page_size].max() < page_size
@@ -268,7 +268,10 @@ def test_case_06_the_promise_holds_for_every_sub_pool_that_is_sparse_too(specs: 
     for wanted in (spec.name for spec in specs):
         pool = make(*specs, pages=40)
         for sub in (pool[spec.name] for spec in specs):
-            made = [sub.alloc(sub.page_size) for _ in range(min(3 * sub.plan.pages_per_slab, sub.available().pages))]
+            made = [
+                sub.alloc(sub.page_size)
+                for _ in range(min(3 * sub.plan.pages_per_slab, pool.available(sub.name).pages))
+            ]
             sub.free([pages for i, pages in enumerate(made) if i % 4])
         have = pool.available(wanted)
         pool.compact(have.moves)

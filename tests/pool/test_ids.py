@@ -154,7 +154,7 @@ def test_direct_ids_are_physical_and_never_leave_the_view_unnoticed(page_size: i
     wrong = sub.space("virtual").assume(torch.tensor([-1, -page_size, limit, limit + page_size]))
     for number in sub.kernel_ids(wrong).tensor.tolist():
         assert 0 <= number < page_size or number >= rows
-    with pytest.raises(ArgumentError, match=r"one family: got \{'full': 'tokens', 'swa': 'swa'\}"):
+    with pytest.raises(ArgumentError, match=r"one family: got \{'full': 'tokens', 'swa': 'direct:swa'\}"):
         pool.alloc(1, ["full", "swa"])
 
 
@@ -169,7 +169,7 @@ def test_an_out_that_does_not_fit_is_refused_and_not_written(wrong: str) -> None
         "sub-pool": pool["swa"].kernel_buffer(6),
         "pool": other["full"].kernel_buffer(6),
     }[wrong]
-    expected = f"out holds {out!r}: expected kernel tokens of 'full' in pool {pool.fingerprint[:8]} of shape (6,)"
+    expected = f"out is {out!r}: expected kernel tokens of 'full' in pool {pool.fingerprint[:8]} of shape (6,), from kernel_buffer"
     with pytest.raises(ArgumentError, match=f"^{re.escape(expected)}$"):
         sub.kernel_ids(virtual, out)
     assert not bool(out.tensor.any())

@@ -183,14 +183,14 @@ def test_a_page_is_read_before_its_slab_goes_to_another_sub_pool(execute: object
     assert callable(execute)
     pool = make(full(), swa(), pages=3)
     sub, other = pool["full"], pool["swa"]
-    rest = other.alloc((other.available().pages - 2 * other.plan.pages_per_slab) * 4)
+    rest = other.alloc((pool.available(other.name).pages - 2 * other.plan.pages_per_slab) * 4)
     keeper, moving = sub.alloc(sub.plan.pages_per_slab * 4), sub.alloc(4)
     pool.free(keeper[1:])
     fill(pool, sub, keeper[0], 1)
     fill(pool, sub, moving, 7)
-    assert other.available().pages == 0
+    assert pool.available(other.name).pages == 0
     assert pool.compact(1).slabs_freed == 1  # copies the page and frees its slab,
-    taken = other.alloc(other.available().pages * 4)  # which is zeroed for its new owner in the same step
+    taken = other.alloc(pool.available(other.name).pages * 4)  # which is zeroed for its new owner in the same step
     execute(pool)
     assert values(sub, keeper[0]) + values(sub, moving) in ([{1}, {7}], [{1}, {7}])
     assert values(other, taken) == [{0}] * other.plan.pages_per_slab
@@ -202,12 +202,12 @@ def test_a_slab_that_goes_there_and_back_in_one_step_is_clean(execute: object) -
     assert callable(execute)
     pool = make(full(), swa(), pages=2, hygiene="none")
     sub, other = pool["full"], pool["swa"]
-    mine = sub.alloc(sub.available().pages * 4)
+    mine = sub.alloc(pool.available(sub.name).pages * 4)
     fill(pool, sub, mine, 3)
     pool.free(mine)
-    theirs = other.alloc(other.available().pages * 4)
+    theirs = other.alloc(pool.available(other.name).pages * 4)
     pool.free(theirs)
-    again = sub.alloc(sub.available().pages * 4)
+    again = sub.alloc(pool.available(sub.name).pages * 4)
     execute(pool)
     assert values(sub, again) == [{0}] * len(again)
 

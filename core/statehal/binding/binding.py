@@ -11,16 +11,21 @@ from statehal.binding.description import Description
 from statehal.binding.layouts import layout_from
 from statehal.binding.merge import BoundMethods, merge
 from statehal.errors import ArgumentError
-from statehal.hookspecs import CausalConv1d, CausalConv1dRequest, KVWriter, KVWriteRequest, MemoryOps, MemoryOpsRequest
+from statehal.hookspecs import (
+    IDS64,
+    CausalConv1d,
+    CausalConv1dRequest,
+    KVWriter,
+    KVWriteRequest,
+    MemoryOps,
+    MemoryOpsRequest,
+)
 from statehal.layout import PoolLayout
 from statehal.pool import PoolPlan, StatePool, SubPool
 from statehal.pool.member import Hygiene
 from statehal.pool.planner import plan
 from statehal.registry import Registry, Selection, get
 from statehal.spec import Spec
-
-IDS64 = "ids64"
-"""Capability of a backend whose kernels take 64-bit ids and block offsets."""
 
 
 def bind(
@@ -114,7 +119,13 @@ class Binding:
         Args:
             hygiene: what happens to a page that was used before: ``"zero"``, ``"none"``, or ``"poison"``, a debug mode
                 that fills every page handed out with NaN.
+
+        Raises:
+            AddressBoundError: the plan's ids pass int32 and this backend does not declare ``ids64``.
         """
+        if IDS64 not in self.selection.info.capabilities:
+            for name, sub in plan.subpools.items():
+                sub.layout.check_bounds(name)
         return StatePool(plan, self.device, self.memory, hygiene=hygiene, check=self.check)
 
     def kv(self, subpool: SubPool) -> KVWriter:

@@ -13,12 +13,13 @@ from statehal.hookspecs.requests import (
     PoolLayoutRequest,
 )
 from statehal.hookspecs.specs import HookSpecs
-from statehal.hookspecs.types import BackendInfo, Probe, ProbeState
+from statehal.hookspecs.types import IDS64, BackendInfo, Probe, ProbeState
 
 __all__ = [
     "CONTRACT",
     "ENTRY_POINT_GROUP",
     "HOOKS",
+    "IDS64",
     "OPERATION_HOOKS",
     "PROJECT",
     "BackendInfo",

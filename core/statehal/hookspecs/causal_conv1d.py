@@ -37,7 +37,7 @@ class CausalConv1d(Protocol):
         *,
         activation: Literal["silu"] | None = None,
     ) -> None:
-        """Take a layer's weights; the binding calls it for every provider in use, again when a weight changes.
+        """Take a layer's weights; the binding hands them to every provider in use. Call it again to replace them.
 
         Args:
             layer: model layer id.

@@ -9,6 +9,9 @@ from statehal.env import Variable
 from statehal.errors import ArgumentError
 from statehal.hookspecs.markers import CONTRACT
 
+IDS64 = "ids64"
+"""Capability of a backend whose kernels take 64-bit ids and block offsets."""
+
 ProbeState = Literal["ready", "unavailable", "broken"]
 
 

@@ -37,9 +37,16 @@ class SpaceKey(NamedTuple):
 
 
 class Liveness(Protocol):
-    """What a pool tells its spaces: the present epoch, and whether ids are live (a device sync)."""
+    """What a pool tells its spaces: the present epoch, pending copies, and whether ids are live (a device sync)."""
 
     epoch: int
+
+    @property
+    def copies_pending(self) -> bool:
+        """Whether a page is still to be copied."""
+
+    def flush(self) -> None:
+        """Send the device all work that is pending."""
 
     def verify(self, key: SpaceKey, tensors: Sequence["torch.Tensor"]) -> None:
         """Raise ``WrongIdSpace`` unless every id that is not padding names a live page of the space."""
@@ -120,6 +127,8 @@ class IdSpace:
                 f"a compaction moved pages in between; they could name pages of other requests (fix: translate the "
                 f"virtual ids again)"
             )
+        if self.pool is not None and self.pool.copies_pending:
+            self.pool.flush()  # a write to the source of a copy must come after it
         return ids.tensors
 
     def _mismatch(self, ids: object, where: str) -> str:

@@ -22,12 +22,21 @@ class TypedIds:
         epoch: the pool's epoch when they were made; later compactions make physical and kernel ids stale.
     """
 
-    __slots__ = ("epoch", "space", "tensors")
+    __slots__ = ("_epoch", "space", "tensors")
 
-    def __init__(self, space: IdSpace, tensors: Sequence[torch.Tensor], epoch: int) -> None:
+    def __init__(self, space: IdSpace, tensors: Sequence[torch.Tensor], epoch: int | list[int]) -> None:
         self.space = space
         self.tensors = tuple(tensors)
-        self.epoch = epoch
+        self._epoch = epoch if isinstance(epoch, list) else [epoch]  # one cell for all parts of a buffer
+
+    @property
+    def epoch(self) -> int:
+        """See above; translating into a buffer again renews it for every part that was sliced from it."""
+        return self._epoch[0]
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        self._epoch[0] = value
 
     @property
     def tensor(self) -> torch.Tensor:
@@ -50,11 +59,11 @@ class TypedIds:
 
     def __getitem__(self, index: Any) -> "Self":
         """The same index of every tensor."""
-        return type(self)(self.space, tuple(tensor[index] for tensor in self.tensors), self.epoch)
+        return type(self)(self.space, tuple(tensor[index] for tensor in self.tensors), self._epoch)
 
     def reshape(self, *shape: int) -> "Self":
         """The same ids in another shape."""
-        return type(self)(self.space, tuple(tensor.reshape(*shape) for tensor in self.tensors), self.epoch)
+        return type(self)(self.space, tuple(tensor.reshape(*shape) for tensor in self.tensors), self._epoch)
 
     def __repr__(self) -> str:
         head = self.tensors[0]

@@ -5,9 +5,10 @@ from statehal.layout.conv_state import ConvStateLayout
 from statehal.layout.conv_window import conv_window
 from statehal.layout.field import FieldLayout
 from statehal.layout.forms import AddressForm, FormKind, ViewGeometry, address_form, view_geometry
-from statehal.layout.pool_layout import PoolLayout
+from statehal.layout.pool_layout import INT32_IDS, PoolLayout
 
 __all__ = [
+    "INT32_IDS",
     "AddressForm",
     "ConvStateLayout",
     "FieldLayout",

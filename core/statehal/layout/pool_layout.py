@@ -155,6 +155,12 @@ class PoolLayout:
         if self.order == "page" and end > self.page_bytes:
             raise LayoutError(f"field {pieces[-1][2]!r} ends {end} bytes into a page of {self.page_bytes}")
 
+    @property
+    def largest_id(self) -> int:
+        """The largest id that a token can have in the forms in use."""
+        fields = [(field, kind) for field in self.fields for kind in self.kinds(field.name)]
+        return max(largest_id(field, kind, self.num_pages) for field, kind in fields)
+
     def check_bounds(self, name: str) -> None:
         """Refuse ids of the forms in use that do not fit into int32.
 

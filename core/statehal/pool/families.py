@@ -14,12 +14,14 @@ def make_families(
 ) -> tuple[Family, ...]:
     """One family of all token sub-pools, one of all slot sub-pools, and one for each sub-pool with direct ids.
 
+    No family has a name that a sub-pool could have and mean something else: ``"direct:NAME"`` is no name of a spec.
+
     Args:
         regions: the shared regions by their offset in the buffer.
     """
     groups: dict[str, list[str]] = {}
     for name, sub in plan.subpools.items():
-        groups.setdefault(name if sub.spec.ids == "direct" else sub.spec.kind, []).append(name)
+        groups.setdefault(f"direct:{name}" if sub.spec.ids == "direct" else sub.spec.kind, []).append(name)
     families = []
     for family_name, names in groups.items():
         subs = [plan.subpools[name] for name in names]

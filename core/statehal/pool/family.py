@@ -16,6 +16,7 @@ from statehal.errors import (
     UseAfterFree,
 )
 from statehal.ids import IdSpace, VirtualIds
+from statehal.pool.counts import as_count
 from statehal.pool.member import Member
 from statehal.pool.pages import FREED, Lease, Pages
 
@@ -44,6 +45,7 @@ class Family:
         self.num_virtual = len(members[0].table)
         self.direct = members[0].direct
         self.generation = [0] * self.num_virtual
+        self.allotted = [0] * self.num_virtual  # members in which the page was allocated, as bits
         self.spaces: dict[str, IdSpace] = {}
         self._free_ids = [] if self.direct else list(range(self.num_virtual - 1, 0, -1))
         self._explain = explain
@@ -54,8 +56,7 @@ class Family:
 
     def alloc(self, tokens: int, members: tuple[Member, ...]) -> Pages:
         """Pages for ``tokens`` tokens, in each of the members, under one virtual id a page."""
-        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
-            raise ArgumentError(f"alloc of {tokens!r} tokens: expected an integer of at least 0")
+        tokens = as_count(tokens, "alloc of tokens")
         count = -(-tokens // self.page_size)
         ids = self._take(count, members)
         mask = sum(member.bit for member in members)
@@ -64,8 +65,7 @@ class Family:
     def extend(self, pages: Pages, tokens: int) -> None:
         """Room for ``tokens`` more tokens; a partly filled last page that others hold too is copied first."""
         lease = self._whole(pages, "extend")
-        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
-            raise ArgumentError(f"extend by {tokens!r} tokens: expected an integer of at least 0")
+        tokens = as_count(tokens, "extend by tokens")
         have = len(lease.ids)
         total = lease.tokens + tokens
         count = max(0, -(-total // self.page_size) - have)
@@ -89,10 +89,10 @@ class Family:
     def truncate(self, pages: Pages, tokens: int) -> None:
         """Keep the first ``tokens`` tokens and give back the pages past them."""
         lease = self._whole(pages, "truncate")
-        if not isinstance(tokens, int) or not 0 <= tokens <= lease.tokens:
-            raise ArgumentError(f"truncate to {tokens} tokens: the handle holds {lease.tokens}")
+        tokens = as_count(tokens, "truncate to tokens", lease.tokens)
         keep = -(-tokens // self.page_size)
-        if tokens % self.page_size and lease.held[keep - 1] not in (lease.mask, FREED):
+        self.validate(pages[max(keep - 1, 0) :])
+        if tokens % self.page_size and lease.held[keep - 1] != lease.mask:
             raise ArgumentError(
                 f"truncate to {tokens} tokens: the last page left was evicted from a sub-pool, so tokens written to it "
                 f"would be lost (fix: keep at least {keep * self.page_size} tokens)"
@@ -130,7 +130,7 @@ class Family:
         members = tuple(member for member in self.members if held & member.bit)
         if all(member.refs[v] == 1 for member in members):
             return False
-        (new,) = self._take(1, members)
+        (new,) = self._take(1, members, clean=False)  # the copy overwrites all of it
         for member in members:
             member.copy(member.table[v], member.table[new])
             member.drop([v])
@@ -145,13 +145,11 @@ class Family:
         lease, bounds = pages.lease, pages.bounds
         if member not in self.members:
             raise ForeignPages(f"a handle of {self.name!r} has no pages in {member.name!r} to evict")
-        if not isinstance(before, int) or not 0 <= before <= pages.tokens:
-            raise ArgumentError(f"evict before token {before}: the handle holds {pages.tokens} tokens")
+        before = as_count(before, "evict before token", pages.tokens)
         upto = min(before // self.page_size, len(bounds))
         start = max(bounds.start, lease.evicted.get(member.bit, 0)) if pages.start == 0 else bounds.start
         where = [i for i in range(start, bounds.start + upto) if lease.held[i] == FREED or lease.held[i] & member.bit]
-        for i in where:
-            self.validate(Pages(lease, i, i + 1), freed=DoubleFree)
+        self._validate(lease, where, DoubleFree)
         if where:
             ids = [lease.ids[i] for i in where]
             member.drop(ids)
@@ -211,7 +209,9 @@ class Family:
         try:
             v = as_index(value)  # type: ignore[arg-type]
         except TypeError:
-            raise ArgumentError(f"free takes handles or host ints: got {value!r}") from None
+            v = None
+        if v is None or isinstance(value, bool):
+            raise ArgumentError(f"free takes handles or host ints: got {value!r}")
         if v == 0:
             raise SinkPage(f"page 0 of {self.name!r} is the sink and is never freed")
         if not 0 < v < self.num_virtual:
@@ -229,9 +229,11 @@ class Family:
 
     def validate(self, pages: Pages, freed: type[PoolError] = UseAfterFree) -> None:
         """Refuse pages that their holder gave back, with the error ``freed``, or that somebody freed by number."""
-        lease, bounds = pages.lease, pages.bounds
-        if lease.family is not self:
-            raise ForeignPages(f"a handle of {lease.family.name!r} was given to {self.name!r}")
+        if pages.lease.family is not self:
+            raise ForeignPages(f"a handle of {pages.lease.family.name!r} was given to {self.name!r}")
+        self._validate(pages.lease, pages.bounds, freed)
+
+    def _validate(self, lease: Lease, bounds: Sequence[int], freed: type[PoolError]) -> None:
         generation, ids, generations, masks = self.generation, lease.ids, lease.generations, lease.held
         for i in bounds:
             held = masks[i]
@@ -267,9 +269,9 @@ class Family:
             if slabs[id(region)] > region.free_slabs:
                 raise PoolExhausted(self._explain(member, count, members))
 
-    def _take(self, count: int, members: tuple[Member, ...]) -> list[int]:
+    def _take(self, count: int, members: tuple[Member, ...], *, clean: bool = True) -> list[int]:
         self._require(count, members)
-        pages = [member.take(count) for member in members]
+        pages = [member.take(count, clean=clean) for member in members]
         if self.direct:
             ids = pages[0]
         else:
@@ -277,6 +279,9 @@ class Family:
             del self._free_ids[len(self._free_ids) - count :]
         for member, physical in zip(members, pages, strict=True):
             member.map(ids, physical)
+        mask = sum(member.bit for member in members)
+        for v in ids:
+            self.allotted[v] = mask
         return list(ids)
 
     def _retire(self, ids: list[int]) -> None:

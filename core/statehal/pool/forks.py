@@ -8,14 +8,9 @@ from statehal.errors import ForkedProcess
 
 
 class Forkable(Protocol):
-    """What can be told that its process forked.
-
-    Attributes:
-        pending: whether there is work to be done before ids are translated.
-    """
+    """What can be told that its process forked."""
 
     forked: bool
-    pending: bool
 
 
 _watched: "weakref.WeakSet[Forkable]" = weakref.WeakSet()
@@ -42,4 +37,4 @@ def refuse(pool: Forkable) -> None:
 
 def _disown() -> None:
     for pool in _watched:
-        pool.forked = pool.pending = True  # what waits for pending work looks whether it may do it
+        pool.forked = True

@@ -48,6 +48,28 @@ def require_live(subpools: Iterable["SubPool"], key: SpaceKey, tensors: Sequence
     )
 
 
+def require_allotted(sub: "SubPool", unit: str, ids: torch.Tensor) -> None:
+    """Refuse virtual ids of pages that nobody holds, or that were never allocated in this sub-pool.
+
+    Ids of an evicted page pass: they translate to the sink, as intended.
+
+    Raises:
+        WrongIdSpace: with the ids.
+    """
+    family, size = sub.family, sub.page_size if unit == "tokens" else 1
+    held = torch.tensor([any(refs) for refs in zip(*(member.refs for member in family.members), strict=True)])
+    allotted = torch.tensor(family.allotted).bitwise_and(sub.member.bit).bool()
+    pages = ids.detach().cpu().long().div(size, rounding_mode="floor")
+    real = (pages > 0) & (pages < family.num_virtual)
+    bad = real & ~(held & allotted)[pages.clamp(0, family.num_virtual - 1)]
+    if bool(bad.any()):
+        wrong = sorted(set(pages[bad].tolist()))[:8]
+        raise WrongIdSpace(
+            f"kernel_ids of {sub.name!r}: nobody holds pages {wrong} there, so what is written to them would be lost "
+            f"(fix: allocate them in {sub.name!r}, and translate only ids of handles that are still held)"
+        )
+
+
 def check_sink(sub: "SubPool") -> None:
     """Refuse a sink page that is not zero.
 

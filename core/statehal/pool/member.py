@@ -33,7 +33,6 @@ class Member:
         self.name = name
         self.bit = bit
         self.allocator = allocator
-        self.num_pages = num_pages
         self.direct = direct
         self.table = [0] * num_virtual
         self.refs = [0] * num_virtual
@@ -43,15 +42,21 @@ class Member:
         self._queue = queue
         self._hygiene = hygiene
 
-    def take(self, count: int) -> list[int]:
-        """``count`` physical pages, clean as the hygiene asks; the caller checked that they can be had."""
+    def take(self, count: int, *, clean: bool = True) -> list[int]:
+        """``count`` physical pages; the caller checked that they can be had.
+
+        They are clean as the hygiene asks, unless the caller overwrites them whole (``clean=False``).
+        """
         pages, foreign = self.allocator.take(count)
         if foreign:
             self._clean(foreign)
-        self.hand_out(pages)
+        if clean:
+            self._hand_out(pages)
+        for page in pages:
+            self._used[page] = 1
         return pages
 
-    def hand_out(self, pages: list[int]) -> None:
+    def _hand_out(self, pages: list[int]) -> None:
         """Queue the cleaning of pages that are about to be used."""
         used = self._used
         if self._hygiene == "poison":
@@ -60,8 +65,6 @@ class Member:
             dirty = [page for page in pages if used[page]]
             if dirty:
                 self._queue.fill("zero", self.name, dirty)
-        for page in pages:
-            used[page] = 1
 
     def map(self, ids: list[int], pages: list[int]) -> None:
         """Give virtual pages their physical pages, one holder each."""

@@ -6,6 +6,7 @@ import torch
 
 from statehal.errors import ArgumentError
 from statehal.ids import VirtualIds
+from statehal.pool.counts import as_count
 
 if TYPE_CHECKING:
     from statehal.pool.family import Family
@@ -99,19 +100,20 @@ class Pages:
         """Virtual token ids of tokens ``start`` to ``stop`` of these pages, int64, on the pool's device.
 
         Raises:
-            ArgumentError: the range leaves the tokens that the pages hold.
+            ArgumentError: the range leaves the tokens that the pages hold (fix: extend them first).
+            UseAfterFree: a page of the range was given back.
         """
-        stop = self.tokens if stop is None else stop
-        if not 0 <= start <= stop <= self.tokens:
-            raise ArgumentError(f"tokens {start} to {stop} of a handle that holds {self.tokens} (fix: extend it first)")
+        stop = self.tokens if stop is None else as_count(stop, "token_ids to token", self.tokens)
+        start = as_count(start, "token_ids from token", stop)
         family, size = self.lease.family, self.lease.family.page_size
-        first, last = start // size, -(-stop // size)
-        family.validate(self[first:last])
-        pages = torch.tensor(self.ids[first:last], dtype=torch.int64)
-        ids = (pages[:, None] * size + torch.arange(size)).reshape(-1)
-        # tokens of an evicted page are padding, not tokens of page 0
-        ids = ids.where(ids >= size, 0)[start - first * size : stop - first * size]
-        return family.virtual_ids("tokens", ids.to(family.device))
+        first = start // size
+        part = self[first : -(-stop // size)]
+        family.validate(part)
+        ids: list[int] = []
+        for page in part.ids:  # tokens of an evicted page are padding, not tokens of page 0
+            ids += range(page * size, (page + 1) * size) if page else [0] * size
+        ids = ids[start - first * size : stop - first * size]
+        return family.virtual_ids("tokens", torch.tensor(ids, dtype=torch.int64, device=family.device))
 
     def __repr__(self) -> str:
         return f"Pages({self.lease.family.name}: {list(self.ids)}, {self.tokens} tokens)"

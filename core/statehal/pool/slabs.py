@@ -41,7 +41,6 @@ class PageAllocator:
         self.free: dict[int, list[int]] = {}
         self.num_free = 0
         self._fullest: list[tuple[int, int]] = []
-        self.slabs_taken = 0
         if region is None:
             self.free[0] = list(range(pages_per_slab - 1, 0, -1))
             self.num_free = pages_per_slab - 1
@@ -126,5 +125,4 @@ class PageAllocator:
         k = self.pages_per_slab
         self.free[slab] = list(range((slab + 1) * k - 1, slab * k - 1, -1))
         self.num_free += k
-        self.slabs_taken += 1
         return slab, foreign

@@ -46,7 +46,6 @@ class StatePool:
         ops: the backend's memory operations.
         fingerprint: names this pool in id spaces, also after pickling.
         epoch: how often compaction has moved pages; physical and kernel ids of an earlier epoch are stale.
-        pending: whether the device has yet to hear of an allocation, a free or a copy.
         in_flight: steps begun and not ended.
     """
 
@@ -68,12 +67,12 @@ class StatePool:
         self.checking = check
         self.fingerprint = uuid4().hex
         self.epoch = 0
-        self.pending = False
         self.in_flight = 0
         self.forked = False
         # rounded up so that the buffer can be viewed as any dtype
         self.buffer = torch.zeros(-(-plan.total_bytes // 16) * 16, dtype=torch.uint8, device=self.device)
         self._queue = WorkQueue()
+        self._undone: tuple[WorkItem, ...] = ()
         self._regions = {region.offset: SlabRegion(region.num_slabs) for region in plan.regions if region.shared}
         self.families = make_families(plan, self._regions, self._queue, hygiene, self._explain)
         for family in self.families:
@@ -83,6 +82,7 @@ class StatePool:
                 family.spaces[unit] = IdSpace(key, self, check)
         members = {member.name: (family, member) for family in self.families for member in family.members}
         self._subpools = {name: SubPool(self, sub, *members[name]) for name, sub in plan.subpools.items()}
+        self._mapped = [sub.member for sub in self._subpools.values() if sub.table is not None]
         watch(self)
 
     def __getitem__(self, name: str) -> SubPool:
@@ -99,6 +99,21 @@ class StatePool:
         """All sub-pools by name."""
         return self._subpools
 
+    @property
+    def pending(self) -> bool:
+        """Whether the device has yet to hear of an allocation, a free or a copy."""
+        if self._queue or self._undone or self.forked:  # a forked pool asks, and is refused
+            return True
+        for member in self._mapped:  # noqa: SIM110  a generator costs every translation more than the loop
+            if member.changed:
+                return True
+        return False
+
+    @property
+    def copies_pending(self) -> bool:
+        """Whether a page is still to be copied; operations have it done before they write."""
+        return self._queue.copies or bool(self._undone)
+
     def alloc(self, tokens: int, subpools: str | Iterable[str] | None = None) -> Pages:
         """Pages for ``tokens`` tokens under one virtual id a page, with a page in each of the sub-pools.
 
@@ -111,7 +126,7 @@ class StatePool:
             PoolExhausted: a sub-pool cannot give that many; nothing was taken.
         """
         family, members = self._choose(subpools)
-        self._mutate()
+        refuse(self)
         return family.alloc(tokens, members)
 
     def extend(self, pages: Pages, tokens: int) -> None:
@@ -167,7 +182,7 @@ class StatePool:
                 names = [one.name for one in self.families]
                 raise ArgumentError(f"free of ints in a pool of several families {names} (fix: pool[name].free(ids))")
             family = self.families[0]
-        self._mutate()
+        refuse(self)
         family.free_ids(items)
 
     def evict(self, name: str, pages: Pages, before: int) -> int:
@@ -205,20 +220,23 @@ class StatePool:
         if self.in_flight:
             raise StepsInFlight(f"compact with {self.in_flight} steps in flight (fix: leave every pool.step() first)")
         names = self._subpools if subpool is None else (self[subpool].name,)
-        self._mutate()
+        refuse(self)
         result = compact([self._subpools[name].member for name in names], max_moves)
         self.epoch += 1 if result.moves else 0
         return result
 
     def drain_work(self) -> tuple[WorkItem, ...]:
-        """Everything that the accounts owe the device, in order, with one upload of ids; ``run`` executes it."""
+        """Everything that the accounts owe the device, in order, with one upload of ids; ``run`` executes it.
+
+        Whoever drains work runs it before anything that was issued afterwards; ``flush`` does both.
+        """
         refuse(self)
         batches = list(self._queue.drain())
         for name, sub in self._subpools.items():
             changed, sub.member.changed = sub.member.changed, {}
             if sub.table is not None and changed:
                 batches.append(("table", name, list(changed), [sub.member.table[v] for v in changed]))
-        self.pending = False
+        undone, self._undone = self._undone, ()
         ids = [one for _, _, first, second in batches for one in (*first, *second)]
         upload = torch.tensor(ids, dtype=torch.int64)
         upload = upload if self.device.type == "cpu" else upload.pin_memory().to(self.device, non_blocking=True)
@@ -226,7 +244,7 @@ class StatePool:
             torch.split(upload, [size for _, _, first, second in batches for size in (len(first), len(second))])
         )
         items = [(kind, name, next(parts), next(parts)) for kind, name, _, _ in batches]
-        return tuple(
+        return undone + tuple(
             WorkItem(kind, name, first, None if kind in ("zero", "poison") else second)
             for kind, name, first, second in items
         )
@@ -245,10 +263,15 @@ class StatePool:
                 poison_pages(self.buffer, sub.layout, item.first)
 
     def flush(self) -> None:
-        """Send the device all work that is pending."""
+        """Send the device all work that is pending; what fails stays pending."""
         refuse(self)
-        if self.pending:
-            self.run(self.drain_work())
+        work = self.drain_work() if self.pending else ()
+        for done, item in enumerate(work):
+            try:
+                self.run((item,))
+            except BaseException:
+                self._undone = work[done:]
+                raise
 
     def check(self) -> None:
         """Prove that no page is lost, shared or leaked, and that the sink is zero; reads the device.
@@ -315,13 +338,8 @@ class StatePool:
             raise ForeignPages(f"{pages!r} belongs to another pool")
         if expected is not None and family is not expected:
             raise ForeignPages(f"a handle of {family.name!r} was given to {expected.name!r}")
-        self._mutate()
+        refuse(self)
         return family
-
-    def _mutate(self) -> None:
-        if self.forked:
-            refuse(self)
-        self.pending = True
 
     def _explain(self, member: Member, count: int, members: tuple[Member, ...]) -> str:
         have = self.available(member.name)

@@ -7,9 +7,9 @@ import torch
 
 from statehal.errors import ArgumentError
 from statehal.ids import IdSpace, KernelIds, PhysicalIds, SpaceKey, Unit, VirtualIds
-from statehal.layout import AddressForm, FormKind, PoolLayout
-from statehal.pool.compaction import Availability
+from statehal.layout import INT32_IDS, AddressForm, FormKind, PoolLayout
 from statehal.pool.family import Family
+from statehal.pool.liveness import require_allotted
 from statehal.pool.member import Member
 from statehal.pool.pages import Pages
 from statehal.pool.pool_plan import SubPoolPlan
@@ -53,6 +53,7 @@ class SubPool:
                 key = SpaceKey(pool.fingerprint, self.name, kind, unit, forms)  # type: ignore[arg-type]
                 spaces[kind, unit] = IdSpace(key, pool, pool.checking)
         self._spaces = spaces
+        self._wide = plan.layout.largest_id >= INT32_IDS
         self._targets = {
             spaces["virtual", unit]: (spaces["kernel", unit], self.multipliers(unit), unit) for unit in UNITS
         }
@@ -82,8 +83,9 @@ class SubPool:
                 where a single form is in use. Make it once with ``kernel_buffer``.
 
         Raises:
-            WrongIdSpace: the ids are of another family or pool.
-            ArgumentError: ``out`` has another shape or unit.
+            WrongIdSpace: the ids are of another family or pool; under check also: of a page that nobody holds, or that
+                was never allocated in this sub-pool.
+            ArgumentError: ``out`` has another shape or unit, or int32 ids where this sub-pool's pass int32.
         """
         space = getattr(virtual, "space", None)
         target = self._targets.get(space)  # type: ignore[arg-type]
@@ -93,16 +95,23 @@ class SubPool:
         if self.pool.pending:
             self.pool.flush()
         ids = virtual.tensors[0]
-        epoch = self.pool.epoch
+        if self._wide and ids.dtype != torch.int64:
+            raise ArgumentError(
+                f"kernel_ids of {self.name!r}: its ids pass int32 (fix: pass int64 ids, not {ids.dtype})"
+            )
+        if self.pool.checking:
+            require_allotted(self, unit, ids)
         if out is None:
             outs = tuple([torch.empty_like(ids) for _ in multipliers])
-            out = KernelIds(kernel, outs, epoch)
+            out = KernelIds(kernel, outs, self.pool.epoch)
         else:
-            if not kernel.same(out.space) or out.tensors[0].shape != ids.shape:
-                raise ArgumentError(f"out holds {out!r}: expected {kernel} of shape {tuple(ids.shape)}")
+            if not isinstance(out, KernelIds) or not kernel.same(out.space) or out.shape != ids.shape:
+                raise ArgumentError(
+                    f"out is {out!r}: expected {kernel} of shape {tuple(ids.shape)}, from kernel_buffer"
+                )
             outs = out.tensors
-            out.epoch = epoch
         self.pool.ops.translate(ids, self.table, self.page_size, multipliers, outs, unit)
+        out.epoch = self.pool.epoch
         return out
 
     def kernel_buffer(self, *shape: int, unit: str = "tokens", dtype: torch.dtype = torch.int64) -> KernelIds:
@@ -145,16 +154,8 @@ class SubPool:
         return self.pool.alloc(tokens, self.name)
 
     def free(self, pages: Pages | int | Iterable[Pages] | Iterable[int]) -> None:
-        """Give back handles or host ints of this sub-pool's family; see ``StatePool.free``."""
+        """Give back handles or host ints of this sub-pool's family, in all of its members; see ``StatePool.free``."""
         self.pool.free(pages, family=self.family)
-
-    def evict(self, pages: Pages, before: int) -> int:
-        """Give back, here alone, the pages whose tokens all lie before token ``before`` of the handle."""
-        return self.pool.evict(self.name, pages, before)
-
-    def available(self) -> Availability:
-        """What this sub-pool can be given now, and what compaction would give."""
-        return self.pool.available(self.name)
 
     @property
     def used_pages(self) -> int:

@@ -67,7 +67,7 @@ def statehal_causal_conv1d(request: CausalConv1dRequest) -> object:
 def statehal_memory_ops(request: MemoryOpsRequest) -> object:
     from statehal.reference.memory_ops import ReferenceMemoryOps
 
-    return ReferenceMemoryOps()
+    return ReferenceMemoryOps(request.device)
 
 
 def _refuse_compile_safe(asked: bool) -> None:

@@ -140,6 +140,11 @@ class ReferenceCausalConv1d:
             if has_initial_state is not None:
                 fresh = fresh & ~has_initial_state
             recurrent.index_fill_(0, safe.where(fresh, 0).long(), 0)
+            if initial_slots is not None and has_initial_state is not None:
+                # no kernel of the host runs for an empty sequence: its checkpoint goes with its window
+                moved = valid & (length == 0) & has_initial_state
+                readable, origin = live(source, 1, self._num_slots)
+                recurrent[safe.where(moved, 0)] = blank(recurrent[origin], moved & readable)
         return result if out is None else out.copy_(result)
 
     def decode(self, layer: int, x: Tensor, slots: KernelIds, *, out: Tensor | None = None) -> Tensor:

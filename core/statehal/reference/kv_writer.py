@@ -50,8 +50,7 @@ class ReferenceKVWriter:
                 "another backend, or a spec without scales)"
             )
         self._require_rows(where, layer, ids, k=k, v=v)
-        self._store("k", layer, tensors, k)
-        self._store("v", layer, tensors, v)
+        self._store(layer, tensors, k=k, v=v)
 
     def write_latent(
         self,
@@ -82,7 +81,7 @@ class ReferenceKVWriter:
         row = kv_c.new_empty((count, self._shapes["latent"][-1]))
         row[:, :rank] = kv_c
         row[:, rank:] = k_pe
-        self._store("latent", layer, tensors, row)
+        self._store(layer, tensors, latent=row)
 
     def move(self, dst: KernelIds, src: KernelIds) -> None:
         where = f"move in {self._name!r}"
@@ -96,7 +95,7 @@ class ReferenceKVWriter:
             owners = {id(view): layer for layer, view in store.views.items()}
             rows = {layer: store.load(layer, source[at].reshape(-1)) for layer in owners.values()}
             for layer, row in rows.items():
-                store.store(layer, to[at].reshape(-1), row)
+                store.store(layer, store.place(to[at].reshape(-1)), row)
 
     def _require_rows(self, where: str, layer: int, ids: KernelIds, **rows: Tensor) -> None:
         count = ids.shape.numel()
@@ -111,6 +110,10 @@ class ReferenceKVWriter:
             raise ArgumentError(f"{where}: this sub-pool has no field {name!r}, only {list(self._stores)}")
         return self._stores[name]
 
-    def _store(self, name: str, layer: int, tensors: tuple[Tensor, ...], rows: Tensor) -> None:
-        store = self._stores[name]
-        store.store(layer, tensors[self._where[name]].reshape(-1), rows.reshape(-1, *store.row_shape))
+    def _store(self, layer: int, tensors: tuple[Tensor, ...], **rows: Tensor) -> None:
+        places: dict[tuple[object, ...], tuple[Tensor, tuple[Tensor, ...]]] = {}
+        for name, tensor in rows.items():
+            store = self._stores[name]
+            if store.key not in places:
+                places[store.key] = store.place(tensors[self._where[name]].reshape(-1))
+            store.store(layer, places[store.key], tensor.reshape(-1, *store.row_shape))

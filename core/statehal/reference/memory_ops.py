@@ -15,6 +15,10 @@ class ReferenceMemoryOps:
     graph_capturable = True
     host_sync_free = True
 
+    def __init__(self, device: str = "cpu") -> None:
+        kind = torch.device(device).type
+        self._module = None if kind == "cpu" else torch.get_device_module(kind)
+
     def translate(
         self,
         ids: Tensor,
@@ -80,12 +84,12 @@ class ReferenceMemoryOps:
         stored[target] = given.where(spread, given[anchor].where(some, stored[:1]))
 
     def alloc_pinned(self, nbytes: int) -> Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=self._module is not None)
 
     def record(self, stream: Any = None) -> Any:
-        if not torch.cuda.is_available():
-            return None
-        event = torch.cuda.Event()
+        if self._module is None:
+            return None  # the host has done the work when the call returns
+        event = self._module.Event()
         event.record(stream)
         return event
 

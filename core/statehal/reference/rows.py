@@ -37,6 +37,7 @@ class RowStore:
 
     Attributes:
         views: by model layer id.
+        key: what ``place`` depends on besides the ids.
     """
 
     def __init__(self, sub: SubPool, field: str, kind: FormKind) -> None:
@@ -50,6 +51,7 @@ class RowStore:
         self._digits = layout.token_shape
         any_view = next(iter(self.views.values()))
         self.count = any_view.shape[0] * (1 if kind == "row" else sub.page_size)
+        self.key = (self.form, self._digits, self.count)
 
     def index(self, ids: Tensor) -> tuple[Tensor, ...]:
         """Indices into a view for ids that name rows of it."""
@@ -61,13 +63,18 @@ class RowStore:
             ids = ids.div(size, rounding_mode="floor")
         return (ids, *digits)
 
-    def store(self, layer: int, ids: Tensor, rows: Tensor) -> None:
+    def place(self, ids: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Which of the ids ``[n]`` store something, and where in a view; one answer for all stores of equal ``key``."""
+        mask, safe = live(ids, self.first, self.count)
+        return mask, self.index(safe)
+
+    def store(self, layer: int, place: tuple[Tensor, tuple[Tensor, ...]], rows: Tensor) -> None:
         """Write ``rows`` ``[n, *row_shape]`` for one layer; padding ids and ids past the view store nothing.
 
         Autograd does not record it: the view would keep the graph of every step that ever wrote.
         """
-        mask, safe = live(ids, self.first, self.count)
-        as_bits(self.views[layer])[self.index(safe)] = blank(as_bits(rows.detach()), mask)
+        mask, index = place
+        as_bits(self.views[layer])[index] = blank(as_bits(rows.detach()), mask)
 
     def load(self, layer: int, ids: Tensor) -> Tensor:
         """Read rows ``[n, *row_shape]`` for one layer; padding ids give zeros."""

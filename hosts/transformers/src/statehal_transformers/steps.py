@@ -51,7 +51,7 @@ class Steps:
             ArgumentError: another batch size, or the last pass stopped before it reached this layer.
         """
         length = self.sequences.length
-        if self.seen[layer] == length:
+        if self.seen[layer] == length and min(self.seen) == length:
             self._begin(batch, tokens)
         elif self.seen[layer] + tokens != length:
             raise ArgumentError(
