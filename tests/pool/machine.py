@@ -153,6 +153,16 @@ class PoolMachine(RuleBasedStateMachine):
             self.twin.give_up(*picked[0])
 
     @held
+    @rule(one=which)
+    def replace(self, one: int) -> None:
+        """Give back pages that are full of tags, and take as many again."""
+        pages, claim = self.pick(one)
+        if self.twin.usable(claim):
+            self.twin.write(pages, claim, 0, claim.tokens)
+            self.free([one])
+            self.alloc(self.choices.index(claim.names), claim.tokens)
+
+    @held
     @rule(one=which, start=which, length=which)
     def free_slice(self, one: int, start: int, length: int) -> None:
         pages, claim = self.pick(one)

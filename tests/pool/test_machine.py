@@ -13,7 +13,7 @@ from pool.machine import machine_for
 from pool.misuse import MISUSES
 from pool.shapes import SHAPES, Shape
 
-EXAMPLES, STEPS = 330, 50
+EXAMPLES, STEPS = 320, 50
 LEAST_STEPS = 100_000 // len(SHAPES)
 THOROUGH_STEPS = 1_000_000 // len(SHAPES)
 ALWAYS = {

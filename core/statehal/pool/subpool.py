@@ -106,9 +106,8 @@ class SubPool:
             out = KernelIds(kernel, outs, self.pool.epoch)
         else:
             if not isinstance(out, KernelIds) or not kernel.same(out.space) or out.shape != ids.shape:
-                raise ArgumentError(
-                    f"out is {out!r}: expected {kernel} of shape {tuple(ids.shape)}, from kernel_buffer"
-                )
+                got = repr(out) if isinstance(out, KernelIds) else f"a bare {type(out).__name__}"
+                raise ArgumentError(f"out is {got}: expected {kernel} of shape {tuple(ids.shape)}, from kernel_buffer")
             outs = out.tensors
         self.pool.ops.translate(ids, self.table, self.page_size, multipliers, outs, unit)
         out.epoch = self.pool.epoch
