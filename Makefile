@@ -18,7 +18,7 @@ help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
 demo: $(STAMP) ## a real language model generates text on the pool, compared with its own cache
-	$(BIN)/python -m statehal_transformers.demo $(ARGS)
+	@$(BIN)/python -m statehal_transformers.demo $(ARGS)
 
 test: $(STAMP) ## every test and doctest but the thorough ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup $(ARGS)
@@ -59,5 +59,6 @@ $(STAMP): requirements-dev.txt constraints.txt $(DISTS:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "statehal needs Python 3.11 or newer, found '$(PYTHON)' (fix: make PYTHON=/path/to/python3.11)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-dev.txt
+	@echo "installing what requirements-dev.txt names into $(VENV), some minutes"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@

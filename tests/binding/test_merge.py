@@ -57,7 +57,7 @@ def test_a_decode_of_one_plugin_a_wrapper_and_a_partial_backend() -> None:
     hal = bind(plugins)
     conv: Any = hal.conv(allocate(hal)["conv"])
     assert providers(conv) == {
-        "prepare": "chip",
+        "prepare": "chip, reference",
         "prefill": "chip",
         "decode": "site",
         "commit": "reference",

@@ -118,10 +118,9 @@ class PoolModel:
         if not 0 <= tokens <= claim.tokens:
             raise Refused("ArgumentError")
         keep = self.pages(claim.family, tokens)
-        if tokens % self.page_size(claim.family):
-            held = claim.entries[keep - 1].held
-            if held is not None and held != set(claim.names):
-                raise Refused("ArgumentError")
+        self.validate(claim, range(max(keep - 1, 0), len(claim.entries)))
+        if tokens % self.page_size(claim.family) and claim.entries[keep - 1].held != set(claim.names):
+            raise Refused("ArgumentError")
         self.free([(claim, range(keep, len(claim.entries)))])
         del claim.entries[keep:]
         claim.tokens = tokens

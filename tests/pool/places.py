@@ -128,12 +128,19 @@ class Places:
                 gained += emptied if other.name != name else 0
         return now, now + gained * room.per_slab, moves
 
-    def cheapest(self, name: str) -> int | None:
-        """Pages in use of the sparsest slab of another sub-pool of the region."""
+    def fewest_in_a_slab_of_others(self, name: str) -> int | None:
+        """Pages in use of the sparsest slab of another sub-pool of the region; ``None`` where there is none."""
         region = self.rooms[name].region
         others = [room.name for room in self.rooms.values() if room.region == region and room.name != name]
         used = [count for other in others if region is not None for count in self.used_by_slab(other).values()]
         return min(used, default=None)
+
+    def whole_slab(self, name: str, pages: Iterable[int]) -> int:
+        """How many these pages are; they must be all pages in use of one slab."""
+        slabs = [self.at[name, v] // self.rooms[name].per_slab for v in pages]
+        assert slabs
+        assert slabs == [slabs[0]] * self.used_by_slab(name)[slabs[0]]
+        return len(slabs)
 
     def virtual_pages(self, rooms: Sequence[Room]) -> int:
         """One past the largest virtual page: as many as could be in use at once."""

@@ -263,6 +263,20 @@ def test_case_06_available_names_the_compaction_that_makes_room_for_a_large_slot
         pool.alloc(1, "slots")
 
 
+@each_page_size
+def test_case_06_evicting_the_cheapest_pages_makes_a_whole_slab(page_size: int) -> None:
+    pool = make(full(), swa(), pages=9, page_size=page_size)
+    made = [pool.alloc(page_size, "full") for _ in range(pool.available("full").pages)]
+    pool.free(made[3:5])
+    pool.free(made[6])
+    have = pool.available("swa")
+    assert have.pages == 0
+    assert have.cheapest == ("full", made[5].ids)
+    pool["full"].free(made[5].ids)
+    assert pool.available("swa").pages == pool["swa"].plan.pages_per_slab
+    assert pool.available("full").cheapest is None
+
+
 @pytest.mark.parametrize("specs", [(full(),), (full(), swa()), (full(), swa(), slots())], ids=len)
 def test_case_06_the_promise_holds_for_every_sub_pool_that_is_sparse_too(specs: tuple[Spec, ...]) -> None:
     for wanted in (spec.name for spec in specs):

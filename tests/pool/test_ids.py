@@ -169,8 +169,8 @@ def test_an_out_that_does_not_fit_is_refused_and_not_written(wrong: str) -> None
         "sub-pool": pool["swa"].kernel_buffer(6),
         "pool": other["full"].kernel_buffer(6),
     }[wrong]
-    expected = f"out is {out!r}: expected kernel tokens of 'full' in pool {pool.fingerprint[:8]} of shape (6,), "
-        "from kernel_buffer"
+    wanted = f"kernel tokens of 'full' in pool {pool.fingerprint[:8]} of shape (6,), from kernel_buffer"
+    expected = f"out is {out!r}: expected {wanted}"
     with pytest.raises(ArgumentError, match=f"^{re.escape(expected)}$"):
         sub.kernel_ids(virtual, out)
     assert not bool(out.tensor.any())

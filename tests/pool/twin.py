@@ -129,6 +129,9 @@ class Twin:
             assert codec.holds(buffer, 0, [0] * codec.page_size), f"the sink of {name} was written to"
             have = self.pool.available(name)
             assert (have.pages, have.after_compaction, have.moves) == model.places.available(name)
+            assert have.cheapest is None or have.cheapest[0] != name
+            fewest = model.places.fewest_in_a_slab_of_others(name)
+            assert fewest == (None if have.cheapest is None else model.places.whole_slab(*have.cheapest))
         self.compared = True
         spans.sort()
         assert all(start + size <= after for (start, size), (after, _) in pairwise(spans))

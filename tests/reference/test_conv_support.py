@@ -40,7 +40,7 @@ def test_snapshots_and_verify_are_not_offered(made: Rig) -> None:
 def test_sub_pools_and_protocols_that_do_not_fit() -> None:
     hal = statehal.bind("cpu", "reference")
     pool = hal.allocate(hal.plan([statehal.Attention("kv", (0,), 1, 4, "float32")], tokens=8, page_size=4))
-    with pytest.raises(LayoutError, match=r"'kv' has no conv windows \(fix: use kv\(pool\['kv'\]\)\)"):
+    with pytest.raises(LayoutError, match=r"'kv' keeps tokens, not slots \(fix: use kv\(pool\['kv'\]\)\)"):
         hal.conv(pool["kv"])
     with pytest.raises(Unsupported, match=r"does not offer the 'rollback' protocol, only \['offset', 'ring'\]"):
         rig(window=ConvStateLayout(protocol="rollback"))

@@ -10,7 +10,7 @@ from statehal import env, trace
 from statehal.binding.description import Description
 from statehal.binding.layouts import layout_from
 from statehal.binding.merge import BoundMethods, merge
-from statehal.errors import ArgumentError
+from statehal.errors import ArgumentError, LayoutError
 from statehal.hookspecs import (
     IDS64,
     CausalConv1d,
@@ -133,8 +133,10 @@ class Binding:
 
         Raises:
             ArgumentError: the sub-pool lies on another device.
+            LayoutError: it keeps state of the other kind.
+            PluginBroken: a plugin failed; names it and the hook.
         """
-        request = KVWriteRequest(self._own(subpool), self.device, self.compile_safe, self.check)
+        request = KVWriteRequest(self._own(subpool, "tokens"), self.device, self.compile_safe, self.check)
         return cast("KVWriter", self._merge("statehal_fused_kv_write", "kv", request))
 
     def conv(self, subpool: SubPool) -> CausalConv1d:
@@ -142,8 +144,10 @@ class Binding:
 
         Raises:
             ArgumentError: the sub-pool lies on another device.
+            LayoutError: it keeps state of the other kind.
+            PluginBroken: a plugin failed; names it and the hook.
         """
-        request = CausalConv1dRequest(self._own(subpool), self.device, self.compile_safe, self.check)
+        request = CausalConv1dRequest(self._own(subpool, "slots"), self.device, self.compile_safe, self.check)
         return cast("CausalConv1d", self._merge("statehal_causal_conv1d", "conv", request))
 
     def describe(self, pool: StatePool | None = None) -> Description:
@@ -166,10 +170,16 @@ class Binding:
         with torch.inference_mode(False):
             return merge(hook, label, self.registry.providers(hook, self.backend), request, trace.current())
 
-    def _own(self, subpool: SubPool) -> SubPool:
+    def _own(self, subpool: SubPool, kind: str) -> SubPool:
         # "cuda" and "cuda:0" may be one device: what torch makes of the name counts
         here = torch.empty(0, device=self.device).device
         if not isinstance(subpool, SubPool) or subpool.buffer.device != here:
             got = f"one on {subpool.buffer.device}" if isinstance(subpool, SubPool) else type(subpool).__name__
             raise ArgumentError(f"expected a sub-pool on {self.device}, such as pool['full']: got {got}")
+        if subpool.spec.kind != kind:
+            other = "conv" if kind == "tokens" else "kv"
+            raise LayoutError(
+                f"sub-pool {subpool.name!r} keeps {subpool.spec.kind}, not {kind} "
+                f"(fix: use {other}(pool[{subpool.name!r}]))"
+            )
         return subpool

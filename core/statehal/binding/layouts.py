@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
+from statehal.binding.asking import ask
 from statehal.errors import PluginBroken
 from statehal.hookspecs import ConvStateLayoutRequest, PoolLayoutRequest
 from statehal.layout import ConvStateLayout, PoolLayout, conv_window
@@ -22,9 +23,9 @@ def layout_from(providers: Sequence[Provider], spec: Spec, page_size: int, devic
     slots = isinstance(spec, ConvRecurrent)
     for provider in providers:
         if isinstance(spec, ConvRecurrent):
-            answer = provider.call(ConvStateLayoutRequest(spec, device))
+            answer = ask(provider, "statehal_conv_state_layout", ConvStateLayoutRequest(spec, device))
         else:
-            answer = provider.call(PoolLayoutRequest(spec, page_size, device))
+            answer = ask(provider, "statehal_pool_layout", PoolLayoutRequest(spec, page_size, device))
         if answer is None:
             continue
         wanted = ConvStateLayout if slots else PoolLayout

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from statehal.binding.asking import ask
 from statehal.errors import PluginBroken, Unsupported
 from statehal.hookspecs import OPERATION_HOOKS, methods_of
 from statehal.registry import REFERENCE, Provider
@@ -52,13 +53,13 @@ def merge(hook: str, label: str, providers: Sequence[Provider], request: object,
 
     Raises:
         Unsupported: a plugin refused the request.
-        PluginBroken: an answer is no set of methods.
+        PluginBroken: a plugin failed, or its answer is no set of methods.
     """
     answers: dict[str, tuple[Any, dict[str, Callable[..., Any]]]] = {}
     refusal = "(fix: install one)"
     for provider in providers:
         try:
-            answer = provider.call(request)
+            answer = ask(provider, hook, request)
         except Unsupported as error:
             if provider.name != REFERENCE or not answers:
                 raise
@@ -72,11 +73,12 @@ def merge(hook: str, label: str, providers: Sequence[Provider], request: object,
             if method in offered:
                 chosen[method] = (name, offered[method])
                 break
-    used = {name for name, _ in chosen.values()}
+    used = {name for name, _ in chosen.values()}  # before several names stand for prepare
     if "prepare" in chosen:
-        offers = [offered for name, (_, offered) in answers.items() if name in used]
-        calls = [offered["prepare"] for offered in offers if "prepare" in offered]
-        chosen["prepare"] = (chosen["prepare"][0], _prepare_all(calls))
+        calls = {
+            name: offered["prepare"] for name, (_, offered) in answers.items() if name in used and "prepare" in offered
+        }
+        chosen["prepare"] = (", ".join(calls), _prepare_all(list(calls.values())))
     methods: dict[str, Callable[..., Any]] = {}
     for method in methods_of(hook):
         if method not in chosen:

@@ -50,6 +50,8 @@ def plan(
         PlanError: no plan exists; names the numbers and what to change.
         AddressBoundError: ids of a form in use would not fit.
     """
+    if isinstance(specs, Spec):
+        raise PlanError(f"specs is one {type(specs).__name__}: expected several (fix: pass [{specs.name}])")
     specs = tuple(specs)
     _check_arguments(specs, total_bytes, tokens, requests, page_size, budgets, waste_limit)
     tight = {spec.name: layouts(spec, page_size) for spec in specs}

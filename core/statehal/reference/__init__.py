@@ -20,7 +20,13 @@ from statehal.layout import ConvStateLayout, PoolLayout, page_major
 
 @hookimpl
 def statehal_backend_info() -> BackendInfo:
-    return BackendInfo("reference", frozenset({"cpu"}), priority=0, description="plain torch, on any device by name")
+    return BackendInfo(
+        name="reference",
+        device_types=frozenset({"cpu"}),
+        priority=0,
+        contract=(0, 1),
+        description="plain torch, on any device by name",
+    )
 
 
 @hookimpl

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from statehal.errors import ArgumentError, LayoutError, Unsupported
+from statehal.errors import ArgumentError, Unsupported
 from statehal.hookspecs import CausalConv1dRequest
 from statehal.ids import KernelIds
 from statehal.layout import AddressForm
@@ -41,8 +41,8 @@ class ReferenceCausalConv1d:
 
     def __init__(self, request: CausalConv1dRequest) -> None:
         sub = request.subpool
-        if not isinstance(sub.spec, ConvRecurrent) or sub.layout.conv is None:
-            raise LayoutError(f"sub-pool {sub.name!r} has no conv windows (fix: use kv(pool[{sub.name!r}]))")
+        assert isinstance(sub.spec, ConvRecurrent), "the binding asks for sub-pools of slots alone"
+        assert sub.layout.conv is not None
         if sub.spec.dtype not in DTYPES:
             raise Unsupported(f"the reference backend does not offer conv windows of {sub.spec.dtype}, only {DTYPES}")
         self._spec = sub.spec

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from statehal.errors import ArgumentError, LayoutError, Unsupported
+from statehal.errors import ArgumentError, Unsupported
 from statehal.hookspecs import KVWriteRequest
 from statehal.ids import KernelIds
 from statehal.pool import SubPool
@@ -21,8 +21,6 @@ class ReferenceKVWriter:
 
     def __init__(self, request: KVWriteRequest) -> None:
         sub = request.subpool
-        if sub.spec.kind != "tokens":
-            raise LayoutError(f"sub-pool {sub.name!r} keeps slots, not tokens (fix: use conv(pool[{sub.name!r}]))")
         self._name = sub.name
         self._space = sub.space("kernel", "tokens")
         self._device = sub.buffer.device

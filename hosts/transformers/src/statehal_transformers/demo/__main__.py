@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from transformers.utils import logging
 
+from statehal import bind
 from statehal.errors import StatehalError
 from statehal_transformers.demo import DIFFERS, ENVIRONMENT, EQUAL, UNNOTICED
 from statehal_transformers.demo.facts import facts
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     errors = Console(file=sys.stderr)  # this very stream, also while loading hides another's bars
     shown = Shown(errors)
     try:
+        bind(options.device, backend=options.backend)  # what cannot be had is said before a model is loaded
         loaded = load(options, shown.busy)
         session = run(options, loaded, shown.bar)
     except StatehalError as error:
