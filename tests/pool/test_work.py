@@ -23,11 +23,11 @@ def kinds(work: tuple[WorkItem, ...]) -> list[tuple[str, str]]:
 
 
 def by_hand(pool: StatePool, work: tuple[WorkItem, ...]) -> None:
-    """Execute work one element after another in plain loops, as the table in ``WorkItem`` defines it."""
+    """Execute work one element after another in plain loops, last elements first: a batch has no order."""
     for item in work:
         sub = pool[item.subpool]
-        first = item.first.tolist()
-        second = [] if item.second is None else item.second.tolist()
+        first = item.first.tolist()[::-1]
+        second = [] if item.second is None else item.second.tolist()[::-1]
         if item.kind == "table":
             assert sub.table is not None
             for v, page in zip(first, second, strict=True):
@@ -158,6 +158,25 @@ def test_copies_that_depend_on_copies_come_after_them(execute: object, hygiene: 
     execute(pool)
     assert values(sub, a) == values(sub, d) == [{1}]
     assert len({a.ids, d.ids}) == 2
+
+
+@pytest.mark.parametrize("hygiene", ["zero", "none"])
+def test_a_page_is_copied_to_after_it_was_copied_from(execute: object, hygiene: Hygiene) -> None:
+    assert callable(execute)
+    pool = make(full(), pages=6, hygiene=hygiene)
+    sub = pool["full"]
+    first, second = pool.alloc(4), pool.alloc(4)
+    fill(pool, sub, first, 1)
+    fill(pool, sub, second, 2)
+    place = physical(sub, first)
+    copies = [pool.retain(first), pool.retain(second)]
+    assert pool.fork(copies[0], 0)
+    pool.free(first)
+    assert pool.fork(copies[1], 0)
+    execute(pool)
+    assert physical(sub, copies[1]) == place, "the page that was given up is the next to be taken"
+    assert values(sub, copies[0]) == [{1}]
+    assert values(sub, copies[1]) == values(sub, second) == [{2}]
 
 
 def test_a_page_overwritten_twice_in_one_step_has_the_last_copy(execute: object) -> None:

@@ -110,7 +110,7 @@ def test_a_fault_that_nobody_notices_has_a_code_of_its_own(
     [
         (["--backend", "nope"], "no backend 'nope' is installed"),
         (["--model", "./no-such-folder"], "--model ./no-such-folder: there is no such file or folder"),
-        (["--device", "nonsense"], "torch cannot use --device nonsense"),
+        (["--device", "nonsense"], "device='nonsense' is not a device of torch"),
     ],
 )
 def test_what_cannot_run_exits_with_2(

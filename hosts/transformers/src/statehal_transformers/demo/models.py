@@ -44,10 +44,6 @@ def load(options: Options, busy: Busy) -> Loaded:
         CannotLoadError: naming what is missing.
     """
     dtype: torch.dtype = getattr(torch, options.dtype)
-    try:
-        torch.empty(0, device=options.device)
-    except (RuntimeError, AssertionError) as error:
-        raise CannotLoadError(f"torch cannot use --device {options.device}: {str(error).splitlines()[0]}") from error
     if options.model is not None:
         if options.model.startswith(("/", ".", "~")) and not Path(options.model).expanduser().exists():
             raise CannotLoadError(f"--model {options.model}: there is no such file or folder")
