@@ -78,6 +78,10 @@ def test_a_pass_that_stopped_between_layers(setup: Callable[..., Any]) -> None:
             ArgumentError, match=r"layer 2 holds 23 tokens and the cache 25: .*\(fix: cache.crop\(-2\) or"
         ):
             cache.update(torch.ones(3, 2, 1, 16), torch.ones(3, 2, 1, 16), 2)
+        held = [handle.ids for handle in cache.pages]
+        with pytest.raises(ArgumentError, match=r"a forward pass stopped between layers"):
+            s.forward(cache, token)  # a further pass takes no pages before it is refused
+        assert [handle.ids for handle in cache.pages] == held
         cache.crop(-2)
         assert [handle.ids for handle in cache.pages] == pages
         assert torch.equal(s.forward(cache, token), expected)
