@@ -198,6 +198,8 @@ def test_case_04_a_page_evicted_everywhere_is_free_and_a_second_free_is_an_error
     number = pages.ids[0]
     assert pool.evict("swa", pages, page_size) == 1
     assert pages.ids == (0, pages.ids[1])
+    last = pages.ids[1] * page_size
+    assert pages.token_ids().tensor.tolist() == [0] * page_size + list(range(last, last + page_size))
     text = f"page {number} of 'tokens' is freed 1 times but has 0 holders"
     refused(pool, DoubleFree, text, lambda: pool.free(number))
     assert pool.evict("swa", pages, page_size) == 0
