@@ -206,6 +206,10 @@ class PoolMachine(RuleBasedStateMachine):
         epoch = self.pool.epoch
         self.twin.exact, self.twin.compared = self.twin.settled, False
         done = self.pool.compact(most, name)
+        if self.twin.settled:  # then there is no other work
+            work = self.pool.drain_work()
+            assert sum(len(item.first) for item in work if item.kind == "copy") == done.moves
+            self.pool.run(work)
         self.model.places.moves += done.moves
         assert done.moves <= most
         assert self.pool.epoch == epoch + (done.moves > 0)
