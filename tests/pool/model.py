@@ -57,6 +57,7 @@ class PoolModel:
         holders: of ``(sub-pool, virtual page)``; absent where nobody holds it.
         tags: of the same pages, one a token.
         fresh: the tag that a token of a new page has.
+        doubtful: pages of which one of several holders freed by number, and nobody knows which.
     """
 
     def __init__(self, rooms: Mapping[str, Room], fresh: Tag) -> None:
@@ -66,6 +67,7 @@ class PoolModel:
         self.holders: Counter[Key] = Counter()
         self.tags: dict[Key, list[Tag]] = {}
         self.generation: dict[tuple[str, int], int] = defaultdict(int)
+        self.doubtful: set[tuple[str, int]] = set()
         self.families: dict[str, list[Room]] = {}
         for room in rooms.values():
             self.families.setdefault(room.family, []).append(room)
@@ -158,6 +160,7 @@ class PoolModel:
             if len(counts) > 1:
                 raise Refused("ArgumentError")
         self._drop([(room.name, v) for v in ids for room in rooms if self.holders[room.name, v]])
+        self.doubtful |= {(family, v) for v in ids if any(self.holders[room.name, v] for room in rooms)}
 
     def evict(self, name: str, claim: Claim, part: range, before: int) -> int:
         """Give back pages that lie before a token of the part, in one sub-pool."""
@@ -185,9 +188,10 @@ class PoolModel:
             entry = claim.entries[i]
             if entry.held is None:
                 raise Refused(freed)
-            reused = self.generation[claim.family, entry.v] != entry.generation
-            if entry.held and (reused or any(not self.holders[name, entry.v] for name in entry.held)):
+            if entry.held and self.generation[claim.family, entry.v] != entry.generation:
                 raise Refused("UseAfterFree")
+        if any(not self.holders[name, claim.entries[i].v] for i in part for name in claim.entries[i].held or ()):
+            raise Refused("UseAfterFree")
 
     def write(self, claim: Claim, token: int, tag: int) -> None:
         """Write a token in every sub-pool; an evicted page is still written where another holder keeps it."""
@@ -241,3 +245,4 @@ class PoolModel:
                 family = self.rooms[key[0]].family
                 if not any(self.holders[room.name, key[1]] for room in self.families[family]):
                     self.generation[family, key[1]] += 1
+                    self.doubtful.discard((family, key[1]))

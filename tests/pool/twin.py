@@ -208,7 +208,10 @@ class Twin:
         self.eager = False
         for pages, claim in self.live:
             self.give_up(pages, claim)
-        assert not self.model.tags
+        self.seen.update(self.model.places.seen)
+        if not self._free_doubtful():
+            self.settle()
+            return
         for name, room in self.model.rooms.items():
             most = room.per_slab * room.slabs if room.region is not None else room.per_slab - 1
             pages = self.pool.alloc(most * room.page_size, name)
@@ -216,7 +219,22 @@ class Twin:
             self.pool.check()
             self.pool.free(pages)
         self.pool.check()
-        self.seen.update(self.model.places.seen)
+
+    def _free_doubtful(self) -> bool:
+        """Free by number what no handle can give back, because numbers were freed that several handles held.
+
+        Returns whether that was possible: it is not where sub-pools count different numbers of holders.
+        """
+        left = {(self.model.rooms[name].family, v) for name, v in self.model.tags}
+        assert left <= self.model.doubtful, f"nobody holds {left - self.model.doubtful}, and they are not free"
+        for family, v in sorted(left):
+            name = self.model.families[family][0].name
+            ids = [v] * max(self.model.holders[room.name, v] for room in self.model.families[family])
+            self.act(partial(self.pool[name].free, ids), partial(self._free_ids_in_model, family, ids))
+        return not self.model.tags
+
+    def _free_ids_in_model(self, family: str, ids: list[int], _: Any) -> None:
+        self.model.free_ids(family, ids)
 
     def _adopt(self, key: Key, tags: list[Tag], found: list[Tag]) -> None:
         """Pages that are not cleaned show zeros, or what the same sub-pool left in them."""
