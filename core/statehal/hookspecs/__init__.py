@@ -5,6 +5,7 @@ from statehal.hookspecs.kv_writer import KVWriter
 from statehal.hookspecs.markers import CONTRACT, ENTRY_POINT_GROUP, PROJECT, hookimpl, hookspec
 from statehal.hookspecs.memory_ops import MemoryOps
 from statehal.hookspecs.operations import HOOKS, OPERATION_HOOKS, methods_of
+from statehal.hookspecs.prepared import Prepared
 from statehal.hookspecs.requests import (
     CausalConv1dRequest,
     ConvStateLayoutRequest,
@@ -32,6 +33,7 @@ __all__ = [
     "MemoryOps",
     "MemoryOpsRequest",
     "PoolLayoutRequest",
+    "Prepared",
     "Probe",
     "ProbeState",
     "hookimpl",

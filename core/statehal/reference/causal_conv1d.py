@@ -1,90 +1,67 @@
 """Causal conv1d over the conv windows, in plain torch; no loop over tokens or requests."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from statehal.errors import ArgumentError, Unsupported
-from statehal.hookspecs import CausalConv1dRequest
+from statehal.hookspecs import CausalConv1dRequest, Prepared
 from statehal.ids import KernelIds
 from statehal.layout import AddressForm
-from statehal.reference.protocol import make_protocol
-from statehal.reference.rows import blank, live
-from statehal.reference.validate import refuse, require_distinct, require_index, require_layer, require_tensor
+from statehal.reference import checkpoints
+from statehal.reference.convolution import Packed, Weights, convolve
+from statehal.reference.rows import blank
+from statehal.reference.slots import Slots
+from statehal.reference.validate import require_index, require_layer, require_tensor
 from statehal.spec import ConvRecurrent
 
 DTYPES = ("float32", "bfloat16", "float16")
-"""Dtypes of windows, and so of inputs and outputs."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """What ``prepare`` was given; the tensors are used as they are at each call, so changes in place are seen."""
-
-    weight: Tensor
-    bias: Tensor | None
-    activation: Literal["silu"] | None
-
-    def finish(self, total: Tensor, dtype: torch.dtype) -> Tensor:
-        """Bias and activation in fp32, then the one rounding."""
-        if self.bias is not None:
-            total = total + self.bias.float()
-        if self.activation == "silu":
-            total = torch.nn.functional.silu(total)
-        return total.to(dtype)
+"""Dtypes of windows, inputs and outputs."""
 
 
 class ReferenceCausalConv1d:
-    """Implements ``prepare``, ``prefill``, ``decode``, ``commit`` and the slot methods of ``CausalConv1d``."""
+    """Implements ``statehal.hookspecs.CausalConv1d``.
+
+    ``prefill``, ``decode`` and ``verify`` are one computation over packed sequences (a decode is sequences of one token), so
+    a token's output does not depend on the method that it came by.
+    """
 
     def __init__(self, request: CausalConv1dRequest) -> None:
         sub = request.subpool
         assert isinstance(sub.spec, ConvRecurrent), "the binding asks for sub-pools of slots alone"
-        assert sub.layout.conv is not None
         if sub.spec.dtype not in DTYPES:
             raise Unsupported(f"the reference backend does not offer conv windows of {sub.spec.dtype}, only {DTYPES}")
         self._spec = sub.spec
-        self._check = request.check
         self._name = sub.name
         self._space = sub.space("kernel", "pages")
         self._page = sub.forms.index(AddressForm("page", 1))
         self._device = sub.buffer.device
-        self._num_slots = sub.layout.num_pages
-        self._pages = sub.page_views
-        self._protocol = make_protocol(sub.layout.conv, sub.spec.width, sub.spec.window_rows)
-        self._cursors = sub.view("cursor", sub.spec.layers[0], "page")[:, 0, 0]
-        self._windows = {}
-        self._states = {}
-        for group in sub.layout.field("conv").layers:
-            window = sub.view("conv", group[0], "page")[:, 0]
-            if sub.layout.conv.window_order == "channels_first":
-                window = window.transpose(1, 2)
-            state = sub.view("state", group[0], "page")[:, 0] if sub.spec.state is not None else None
-            for layer in group:
-                self._windows[layer] = window[..., : sub.spec.channels]
-                self._states[layer] = state
+        self._slots = Slots(sub, sub.spec)
         self._weights: dict[int, Weights] = {}
-        self.dtype = next(iter(self._windows.values())).dtype
+        self.dtype: torch.dtype = getattr(torch, sub.spec.dtype)
 
     def prepare(
         self, layer: int, weight: Tensor, bias: Tensor | None = None, *, activation: Literal["silu"] | None = None
     ) -> None:
         where = f"prepare of layer {layer} of {self._name!r}"
-        require_layer(where, layer, self._windows)
-        shape = (self._spec.channels, self._spec.width)
-        for name, tensor, expected in (("weight", weight, shape), ("bias", bias, shape[:1])):
-            if tensor is None:
-                continue
-            if tuple(tensor.shape) != expected or not tensor.is_floating_point() or tensor.device != self._device:
-                raise ArgumentError(
-                    f"{where}: {name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}: expected floating "
-                    f"{list(expected)} on {self._device}"
-                )
+        require_layer(where, layer, self._slots.windows)
         if activation not in (None, "silu"):
             raise ArgumentError(f"{where}: activation={activation!r}: expected None or 'silu'")
-        self._weights[layer] = Weights(weight.detach(), None if bias is None else bias.detach(), activation)
+
+        def take(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            shape = (self._spec.channels, self._spec.width)
+            for name, tensor, expected in (("weight", weight, shape), ("bias", bias, shape[:1])):
+                if tensor is None:
+                    continue
+                if tuple(tensor.shape) != expected or not tensor.is_floating_point() or tensor.device != self._device:
+                    raise ArgumentError(
+                        f"{where}: {name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}: expected floating "
+                        f"{list(expected)} on {self._device}"
+                    )
+            return weight.detach(), None if bias is None else bias.detach()
+
+        self._weights[layer] = Weights(Prepared(take, weight, bias), activation)
 
     def prefill(
         self,
@@ -95,73 +72,74 @@ class ReferenceCausalConv1d:
         has_initial_state: Tensor | None = None,
         *,
         initial_slots: KernelIds | None = None,
-        snapshots: Any = None,
+        snapshots: tuple[Tensor, Tensor, KernelIds] | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
         where = f"prefill of layer {layer} of {self._name!r}"
         ids, weights = self._begin(where, layer, slots)
-        refuse(where, snapshots=snapshots)
-        tokens, count, taps = x.shape[0], ids.shape[0], self._spec.width - 1
-        require_tensor(where, "x", x, (tokens, self._spec.channels), self.dtype, self._device)
-        x = x.detach()  # a window must not keep the graphs of its inputs
+        count, taps = ids.shape[0], self._spec.width - 1
+        x = self._rows(where, x, x.shape[0], out)
         require_index(where, "query_start_loc", query_start_loc, (count + 1,), self._device)
-        self._require_out(where, out, x)
-        valid, safe = self._writable(where, "slots", ids)
         source = ids if initial_slots is None else self._ids(where, initial_slots)
-        history = self._initial(where, layer, source, ids, has_initial_state)
+        if source.shape != ids.shape:
+            raise ArgumentError(f"{where}: initial_slots has {source.shape[0]} slots: expected {count}")
+        if has_initial_state is not None:
+            self._require_flags(where, has_initial_state, count)
+        points = None if snapshots is None else self._points(where, *snapshots)
 
-        # sequence `count` stands for tokens past the end, row `tokens` for tokens before the start
-        start = query_start_loc.long()
-        sequence = torch.searchsorted(start[1:].contiguous(), torch.arange(tokens, device=x.device), right=True)
-        place = torch.arange(tokens, device=x.device) - start[sequence.clamp(max=max(count - 1, 0))]
-        rows = torch.cat([x, x.new_zeros(1, x.shape[1])])
-        history = torch.cat([history, history.new_zeros(1, *history.shape[1:])])
-        total = torch.zeros(tokens, x.shape[1], dtype=torch.float32, device=x.device)
-        for tap in range(taps + 1):
-            back = taps - tap
-            before = place < back
-            old = history[sequence, (place + tap).clamp(0, taps - 1)]
-            new = rows[(torch.arange(tokens, device=x.device) - back).clamp(min=0)]
-            value = torch.where(before[:, None], old, new)
-            total += value.float() * weights.weight[:, tap].float()
-        used = torch.cat([valid, valid.new_zeros(1)])[sequence] & (place >= 0)
-        result = blank(weights.finish(total, x.dtype), used)
+        valid, _ = self._slots.live(ids)
+        history = self._slots.history(layer, source)
+        history = blank(history, valid.new_zeros(count) if has_initial_state is None else has_initial_state)
+        packed = Packed.of(query_start_loc, x.shape[0])
+        result = blank(convolve(packed, x, history, weights), packed.used(valid))
 
-        length = start[1:] - start[:-1]
-        last = length[:, None] - taps + torch.arange(taps, device=x.device)
-        old = history[:-1].gather(1, (last + taps).clamp(0, taps - 1)[..., None].expand(-1, -1, x.shape[1]))
-        new = rows[(start[:-1, None] + last).clamp(0, tokens)]
-        state = torch.where((last < 0)[..., None], old, new)
-        position = self._protocol.next(self._cursors[safe])
-        self._windows[layer][safe[:, None], position] = blank(state, valid)
-        recurrent = self._states[layer]
-        if recurrent is not None:
-            fresh = valid & (length == 0)
-            if has_initial_state is not None:
-                fresh = fresh & ~has_initial_state
-            recurrent.index_fill_(0, safe.where(fresh, 0).long(), 0)
-            if initial_slots is not None and has_initial_state is not None:
-                # no kernel of the host runs for an empty sequence: its checkpoint goes with its window
-                moved = valid & (length == 0) & has_initial_state
-                readable, origin = live(source, 1, self._num_slots)
-                recurrent[safe.where(moved, 0)] = blank(recurrent[origin], moved & readable)
+        def state(sequence: Tensor, tokens: Tensor) -> Tensor:
+            """The last inputs after that many tokens of a sequence: ``[n, width - 1, channels]``."""
+            last = tokens[:, None] - taps + torch.arange(taps, device=x.device)
+            return packed.rows(x, history, sequence[:, None], last)
+
+        every = torch.arange(count, device=x.device)
+        final = state(every, packed.length.clamp(min=0))
+        saved = None if points is None else state(*points[:2])
+        steps = self._slots.protocol.steps(ids)
+        self._slots.place(layer, ids, steps + 1, final, valid[:, None].expand(-1, taps))
+        if points is not None and saved is not None:
+            sequence, tokens, target = points
+            meant = (sequence >= 0) & (sequence < count) & (tokens >= 0)
+            known = torch.cat([valid, valid.new_zeros(1)])[sequence.clamp(0, count)]
+            length = torch.cat([packed.length, packed.length.new_zeros(1)])[sequence.clamp(0, count)]
+            checkpoints.save(self._slots, layer, target, saved, meant & known & (tokens <= length))
+        checkpoints.skip(self._slots, layer, ids, source, packed.length == 0, has_initial_state)
         return result if out is None else out.copy_(result)
 
     def decode(self, layer: int, x: Tensor, slots: KernelIds, *, out: Tensor | None = None) -> Tensor:
         where = f"decode of layer {layer} of {self._name!r}"
         ids, weights = self._begin(where, layer, slots)
-        require_tensor(where, "x", x, (ids.shape[0], self._spec.channels), self.dtype, self._device)
-        x = x.detach()
-        self._require_out(where, out, x)
-        valid, safe = self._writable(where, "slots", ids)
-        history = self._history(layer, ids)
-        rows = torch.cat([history, x[:, None]], dim=1)
-        total = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-        for tap in range(self._spec.width):
-            total += rows[:, tap].float() * weights.weight[:, tap].float()
-        position = self._protocol.next(self._cursors[safe])
-        self._windows[layer][safe[:, None], position] = blank(rows[:, 1:], valid)
-        result = blank(weights.finish(total, x.dtype), valid)
+        x = self._rows(where, x, ids.shape[0], out)
+        start = torch.arange(ids.shape[0] + 1, device=x.device)
+        result = self._step(layer, x, ids, start, weights, None)
+        return result if out is None else out.copy_(result)
+
+    def verify(
+        self,
+        layer: int,
+        x: Tensor,
+        slots: KernelIds,
+        *,
+        query_start_loc: Tensor | None = None,
+        parents: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        where = f"verify of layer {layer} of {self._name!r}"
+        ids, weights = self._begin(where, layer, slots)
+        count, drafts = ids.shape[0], self._spec.verify_tokens
+        x = self._rows(where, x, count * drafts if query_start_loc is None else x.shape[0], out)
+        if query_start_loc is None:
+            query_start_loc = torch.arange(count + 1, device=x.device) * drafts
+        require_index(where, "query_start_loc", query_start_loc, (count + 1,), self._device)
+        if parents is not None:
+            require_index(where, "parents", parents, (x.shape[0],), self._device)
+        result = self._step(layer, x, ids, query_start_loc, weights, parents)
         return result if out is None else out.copy_(result)
 
     def commit(
@@ -175,80 +153,100 @@ class ReferenceCausalConv1d:
         track_accepted: Tensor | None = None,
     ) -> None:
         where = f"commit of {self._name!r}"
-        ids = self._ids(where, slots)
-        refuse(where, path=path, state_slots=state_slots, track_slots=track_slots, track_accepted=track_accepted)
-        require_index(where, "accepted", accepted, (ids.shape[0],), self._device)
-        valid, safe = self._writable(where, "slots", ids)
-        moved = self._protocol.advance(self._cursors[safe], accepted.clamp(1, self._spec.verify_tokens))
-        self._cursors[safe] = blank(moved.to(torch.int32), valid)
+        ids, drafts = self._ids(where, slots), self._spec.verify_tokens
+        count = ids.shape[0]
+        require_index(where, "accepted", accepted, (count,), self._device)
+        states = None
+        if path is not None:
+            require_index(where, "path", path, (count, drafts), self._device)
+            path = path.clamp(0, drafts - 1)
+        if state_slots is not None:
+            if tuple(state_slots.shape) != (count, drafts):
+                raise ArgumentError(
+                    f"{where}: state_slots has shape {list(state_slots.shape)}: expected {[count, drafts]}"
+                )
+            states = self._ids(where, state_slots).reshape(count, drafts)
+        accepted = accepted.clamp(1, drafts)
+        if (track_slots is None) != (track_accepted is None):
+            raise ArgumentError(f"{where}: track_slots and track_accepted go together: give both or none")
+        if track_slots is not None and track_accepted is not None:
+            require_index(where, "track_accepted", track_accepted, (count,), self._device)
+            targets = self._ids(where, track_slots)
+            if targets.shape != ids.shape:
+                raise ArgumentError(f"{where}: track_slots has {targets.shape[0]} slots: expected {count}")
+            if states is None and drafts > 1 and self._slots.states:
+                raise ArgumentError(
+                    f"{where}: track_slots without state_slots would keep conv rows of one count beside recurrent rows "
+                    f"of another (fix: pass state_slots; a request's own slot stands for a step of one token)"
+                )
+            checkpoints.track(self._slots, ids, targets, track_accepted, accepted, path, states)
+        checkpoints.commit(self._slots, ids, accepted, path, states)
 
     def copy_slots(self, src: KernelIds, dst: KernelIds) -> None:
         where = f"copy_slots of {self._name!r}"
         source, target = self._ids(where, src), self._ids(where, dst)
         if source.shape != target.shape:
             raise ArgumentError(f"{where}: {source.shape[0]} sources for {target.shape[0]} targets")
-        readable, source = live(source, 1, self._num_slots)
-        valid, target = self._writable(where, "dst", target)
-        for view in self._pages:
-            view[:, target] = view[:, source] * (valid & readable).to(torch.uint8)[:, None]
+        checkpoints.copy(self._slots, source, target)
 
     def zero_slots(self, slots: KernelIds) -> None:
-        _, safe = live(self._ids(f"zero_slots of {self._name!r}", slots), 1, self._num_slots)
-        for view in self._pages:
+        _, safe = self._slots.live(self._ids(f"zero_slots of {self._name!r}", slots))
+        for view in self._slots.pages:
             view.index_fill_(1, safe.long(), 0)
 
     def read_state(self, slots: KernelIds) -> Tensor:
         ids = self._ids(f"read_state of {self._name!r}", slots)
-        return torch.stack([self._history(layer, ids) for layer in self._spec.layers])
+        return torch.stack([self._slots.history(layer, ids) for layer in self._spec.layers])
 
     def _ids(self, where: str, slots: KernelIds) -> Tensor:
         return self._space.accept(slots, where)[self._page].reshape(-1)
 
     def _begin(self, where: str, layer: int, slots: KernelIds) -> tuple[Tensor, Weights]:
         ids = self._ids(where, slots)
-        require_layer(where, layer, self._windows)
+        require_layer(where, layer, self._slots.windows)
         if layer not in self._weights:
             raise ArgumentError(f"{where}: no weights yet (fix: call prepare({layer}, weight, bias) first)")
         return ids, self._weights[layer]
 
-    def _history(self, layer: int, ids: Tensor) -> Tensor:
-        """Live rows ``[slots, width - 1, channels]``, oldest first; zero for padding slots."""
-        valid, safe = live(ids, 1, self._num_slots)
-        rows = self._windows[layer][safe[:, None], self._protocol.live(self._cursors[safe])]
-        return blank(rows, valid)
+    def _step(
+        self, layer: int, x: Tensor, ids: Tensor, start: Tensor, weights: Weights, parents: Tensor | None
+    ) -> Tensor:
+        """Convolve up to D tokens a request, and place history and tokens in the window."""
+        valid, _ = self._slots.live(ids)
+        history = self._slots.history(layer, ids)
+        packed = Packed.of(start, x.shape[0])
+        used = packed.used(valid) & (packed.place < self._spec.verify_tokens)
+        result = blank(convolve(packed, x, history, weights, parents), used)
 
-    def _initial(self, where: str, layer: int, source: Tensor, ids: Tensor, has: Tensor | None) -> Tensor:
-        """Live rows of ``source`` for the sequences that have an initial state, zeros for the others."""
-        if source.shape != ids.shape:
-            raise ArgumentError(f"{where}: initial_slots has {source.shape[0]} slots: expected {ids.shape[0]}")
-        history = self._history(layer, source)
-        if has is None:
-            return torch.zeros_like(history)
-        if has.shape != ids.shape or has.dtype != torch.bool or has.device != self._device:
-            raise ArgumentError(
-                f"{where}: has_initial_state is {has.dtype} {list(has.shape)} on {has.device}: expected bool "
-                f"{list(ids.shape)} on {self._device}"
-            )
-        if self._check:
-            valid, _ = live(ids, 1, self._num_slots)
-            clash = (source[:, None] == ids) & valid & has[:, None]
-            clash = clash.fill_diagonal_(False).any(1)
-            if bool(clash.any()):
-                raise ArgumentError(
-                    f"{where}: initial_slots read slot {int(source[clash][0])}, which another sequence writes"
-                )
-        return blank(history, has)
+        position = torch.arange(1, self._spec.window_rows + 1, device=x.device).expand(ids.shape[0], -1)
+        token = position - (self._spec.width - 1)
+        every = torch.arange(ids.shape[0], device=x.device)
+        rows = packed.rows(x, history, every[:, None], token)
+        self._slots.place(layer, ids, position, rows, (token < packed.length[:, None]) & (packed.length > 0)[:, None])
+        return result
 
-    def _writable(self, where: str, name: str, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Which slots are written, and the ids with padding replaced; under check no slot may be named twice."""
-        mask, safe = live(ids, 1, self._num_slots)
-        if self._check:
-            require_distinct(where, name, ids, mask)
-        return mask, safe
-
-    def _require_out(self, where: str, out: Tensor | None, x: Tensor) -> None:
+    def _rows(self, where: str, x: Tensor, count: int, out: Tensor | None) -> Tensor:
+        """``x`` outside of autograd, so that a window does not keep the graphs of its inputs; ``out`` must fit it."""
+        held = (self.dtype, torch.bfloat16, torch.float16) if self.dtype == torch.float32 else (self.dtype,)
+        dtype = x.dtype if x.dtype in held else self.dtype
+        require_tensor(where, "x", x, (count, self._spec.channels), dtype, self._device)
         if out is not None and (out.shape != x.shape or out.dtype != x.dtype or out.device != x.device):
             raise ArgumentError(
                 f"{where}: out is {out.dtype} {list(out.shape)} on {out.device}: expected {x.dtype} {list(x.shape)} on "
                 f"{x.device}"
             )
+        return x.detach()
+
+    def _require_flags(self, where: str, has: Tensor, count: int) -> None:
+        if tuple(has.shape) != (count,) or has.dtype != torch.bool or has.device != self._device:
+            raise ArgumentError(
+                f"{where}: has_initial_state is {has.dtype} {list(has.shape)} on {has.device}: expected bool "
+                f"{[count]} on {self._device}"
+            )
+
+    def _points(self, where: str, sequence: Tensor, token_end: Tensor, slot: KernelIds) -> tuple[Tensor, Tensor, Tensor]:
+        """The three parts of ``snapshots``: sequences and token counts int64, slot ids; ``[n]`` each."""
+        target = self._ids(where, slot)
+        for name, tensor in (("snapshots[0]", sequence), ("snapshots[1]", token_end)):
+            require_index(where, name, tensor, tuple(target.shape), self._device)
+        return sequence.long(), token_end.long(), target

@@ -7,12 +7,18 @@ from statehal.errors import SpecError
 from statehal.spec.base import Spec, require_positive, require_shape
 from statehal.spec.dtypes import dtype_name
 
+REPLAY = "replay"
+"""Name of the extra field that is a replay ring."""
+
 
 @dataclass(frozen=True)
 class ConvRecurrent(Spec):
     """A slot keeps, a layer, a window of conv inputs and one recurrent state; both are one checkpoint.
 
-    The window's fields depend on the backend's ``ConvStateLayout``; ``statehal.layout.conv_window`` builds them.
+    The window's fields depend on the backend's ``ConvStateLayout``; ``statehal.layout.conv_window`` builds them. An extra
+    field is a further recurrent row, committed and copied as ``state`` is; but one named ``replay`` is a ring of
+    ``window_rows`` rows, in which a host keeps the inputs since its checkpoint: a token's input lies in the row in which
+    its conv input lies in the window, so the same cursor finds both, and a commit moves nothing.
 
     Attributes:
         channels: conv channels of this rank.
@@ -47,6 +53,15 @@ class ConvRecurrent(Spec):
         if self.state is not None:
             object.__setattr__(self, "state", tuple(self.state))
             require_shape(self, "state", self.state)
+        taken = {"conv", "state", "cursor"} & {extra.name for extra in self.extra}
+        if taken:
+            raise SpecError(f"spec {self.name!r} has extra fields named {sorted(taken)}, which a slot has anyway")
+        for extra in self.extra:
+            if extra.name == REPLAY and (len(extra.row_shape) < 2 or extra.row_shape[0] != self.window_rows):
+                raise SpecError(
+                    f"spec {self.name!r} has a replay ring of row_shape={tuple(extra.row_shape)}: expected "
+                    f"({self.window_rows}, ...), a row for each of the window's"
+                )
 
     @property
     def kind(self) -> Literal["tokens", "slots"]:
