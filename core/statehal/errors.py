@@ -48,6 +48,10 @@ class StaleIds(IdError):
     """Ids were translated before a compaction moved the pages they name."""
 
 
+class StepError(StatehalError):
+    """A step of a conv sub-pool has no commit, or two, or not all of its layers; found where checking is on."""
+
+
 class PoolError(StatehalError):
     """Base of errors of a pool's accounting; the pool is left as it was."""
 

@@ -21,6 +21,7 @@ def x(tokens: int = 2, channels: int = 3, dtype: torch.dtype = torch.bfloat16) -
 
 
 LOC = torch.tensor([0, 1, 2])
+ONES = torch.ones(2, dtype=torch.int64)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,63 @@ def test_accepted(made: Rig, bad: torch.Tensor) -> None:
     refused(made, ArgumentError, text, lambda: made.conv.commit(made.pick(1, 2), bad))
 
 
+@pytest.fixture
+def drafted() -> Rig:
+    return rig(4, 3, "bfloat16", layers=(0, 2), state=(2, 2), verify_tokens=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"path": ONES}, r"path is torch.int64 \[2\] on cpu: expected int32 or int64 \[2, 3\] on cpu"),
+        ({"path": torch.ones(2, 3)}, r"path is torch.float32 \[2, 3\]"),
+        ({"state_slots": (1, 2)}, r"state_slots has shape \[2\]: expected \[2, 3\]"),
+        ({"track_slots": (3, 4)}, r"track_slots and track_accepted go together: give both or none"),
+        ({"track_accepted": ONES}, r"track_slots and track_accepted go together: give both or none"),
+        ({"track_slots": (3,), "track_accepted": ONES}, r"track_slots has 1 slots: expected 2"),
+        ({"track_slots": (3, 4), "track_accepted": ONES[:1]}, r"track_accepted is torch.int64 \[1\].*\[2\]"),
+        (
+            {"track_slots": (3, 4), "track_accepted": ONES},
+            r"track_slots without state_slots would keep conv rows of one count beside recurrent rows of another "
+            r"\(fix: pass state_slots",
+        ),
+    ],
+)
+def test_options_of_commit(drafted: Rig, options: dict[str, Any], text: str) -> None:
+    given = {name: drafted.pick(*value) if name.endswith("slots") else value for name, value in options.items()}
+    call = partial(drafted.conv.commit, drafted.pick(1, 2), ONES, **given)
+    refused(drafted, ArgumentError, "commit of 'conv': " + text, call)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "text"),
+    [
+        (5, {}, r"x is torch.bfloat16 \[5, 3\] on cpu: expected torch.bfloat16 \[6, 3\]"),
+        (5, {"query_start_loc": LOC[:2]}, r"query_start_loc is torch.int64 \[2\].*\[3\]"),
+        (5, {"query_start_loc": LOC, "parents": ONES}, r"parents is torch.int64 \[2\].*: expected int32 or int64 \[5\]"),
+        (6, {"parents": torch.zeros(6)}, r"parents is torch.float32 \[6\]"),
+        (6, {"out": x(5)}, r"out is torch.bfloat16 \[5, 3\].*: expected torch.bfloat16 \[6, 3\]"),
+    ],
+)
+def test_arguments_of_verify(drafted: Rig, tokens: int, options: dict[str, Any], text: str) -> None:
+    call = partial(drafted.conv.verify, 2, x(tokens), drafted.pick(1, 2), **options)
+    refused(drafted, ArgumentError, "verify of layer 2 of 'conv': " + text, call)
+
+
+@pytest.mark.parametrize(
+    ("points", "text"),
+    [
+        ((LOC, LOC[:2], (3, 4)), r"snapshots\[0\] is torch.int64 \[3\].*: expected int32 or int64 \[2\]"),
+        ((LOC[:2], LOC, (3, 4)), r"snapshots\[1\] is torch.int64 \[3\]"),
+        ((LOC[:2].float(), LOC[:2], (3, 4)), r"snapshots\[0\] is torch.float32 \[2\]"),
+    ],
+)
+def test_snapshots(made: Rig, points: Any, text: str) -> None:
+    sequence, end, slots = points
+    call = partial(made.conv.prefill, 0, x(), LOC, made.pick(1, 2), snapshots=(sequence, end, made.pick(*slots)))
+    refused(made, ArgumentError, "prefill of layer 0 of 'conv': " + text, call)
+
+
 def test_copies_of_unequal_numbers(made: Rig) -> None:
     text = "copy_slots of 'conv': 2 sources for 1 targets"
     refused(made, ArgumentError, text, lambda: made.conv.copy_slots(made.pick(1, 2), made.pick(3)))
@@ -157,7 +215,11 @@ def test_slots_of_another_space(made: Rig) -> None:
             partial(conv.decode, 0, x(), bad),
             partial(conv.prefill, 0, x(), LOC, bad),
             partial(conv.prefill, 0, x(), LOC, good, initial_slots=bad),
+            partial(conv.prefill, 0, x(), LOC, good, snapshots=(ones, ones, bad)),
+            partial(conv.verify, 0, x(), bad),
             partial(conv.commit, bad, ones),
+            partial(conv.commit, good, ones, state_slots=bad),
+            partial(conv.commit, good, ones, track_slots=bad, track_accepted=ones),
             partial(conv.copy_slots, bad, good),
             partial(conv.copy_slots, good, bad),
             partial(conv.zero_slots, bad),

@@ -7,11 +7,6 @@ import torch
 
 from reference.conv_oracle import Rows, convolve, lists, noise, rig, rounded, whole
 
-MISROUNDED = {torch.bfloat16: 1e-4, torch.float16: 1e-3}
-"""Outputs that may differ from the correctly rounded sum: those whose fp32 sum, off by an ulp or so, lies across a
-rounding boundary. bfloat16 keeps 16 bits less than fp32 and float16 13, so it has eight times as many of them."""
-
-
 def both(
     width: int, dtype: torch.dtype, bias: bool, activation: Literal["silu"] | None, channels: int, tokens: int
 ) -> tuple[torch.Tensor, Rows, Rows]:
@@ -38,11 +33,10 @@ def both(
 @pytest.mark.parametrize("width", range(2, 9))
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("activation", [None, "silu"])
-def test_fp32_is_as_near_as_fp32_sums_are(width: int, bias: bool, activation: Literal["silu"] | None) -> None:
+def test_float32_is_the_definition_rounded(width: int, bias: bool, activation: Literal["silu"] | None) -> None:
     got, exact, size = both(width, torch.float32, bias, activation, 5, 60)
-    ulp = 2.0**-23
     wanted, terms = torch.tensor(exact, dtype=torch.float64), torch.tensor(size, dtype=torch.float64)
-    bound = (width + 2) * ulp * terms + 4 * ulp * wanted.abs()  # silu's slope is at most 1.1
+    bound = 2.0**-24 * wanted.abs() + 1e-15 * terms  # half a unit in the last place, and what float64 sums lose
     assert bool(((got.double() - wanted).abs() <= bound).all())
     assert got.abs().sum() > 1
 
@@ -54,8 +48,7 @@ def test_one_rounding_at_the_end(dtype: torch.dtype, width: int, activation: Lit
     got, exact, _ = both(width, dtype, True, activation, 64, 700)
     wanted = torch.tensor(rounded(exact, dtype), dtype=torch.float64)
     assert got.dtype == dtype
-    wrong = int((got.double() != wanted).sum())
-    assert wrong <= MISROUNDED[dtype] * wanted.numel()
+    assert int((got.double() != wanted).sum()) <= 1e-4 * wanted.numel()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -78,22 +71,6 @@ def test_weights_of_another_dtype_are_used_as_they_are(weight_dtype: torch.dtype
     got = made.conv.prefill(0, x, torch.tensor([0, 300]), made.pick(2))
     exact = convolve([[0.0] * 3] * 3, lists(x), lists(weight), lists(bias), False)
     assert lists(got) == rounded(exact, torch.bfloat16)
-
-
-def test_weights_changed_in_place_and_given_again_in_another_dtype() -> None:
-    made = rig(3, 2, "bfloat16", weights=False)
-    x = whole(1, 6, 2, dtype=torch.bfloat16)
-    weight = whole(2, 2, 3, dtype=torch.bfloat16)
-    made.conv.prepare(0, weight)
-
-    def run() -> Rows:
-        return list(lists(made.conv.prefill(0, x, torch.tensor([0, 6]), made.pick(1))))
-
-    first = run()
-    weight.mul_(-2)
-    assert run() == [[-2 * value for value in row] for row in first]
-    made.conv.prepare(0, whole(2, 2, 3), torch.ones(2))
-    assert run() == [[value + 1 for value in row] for row in first]
 
 
 @pytest.mark.parametrize("method", ["prefill", "decode"])

@@ -61,7 +61,9 @@ def test_latent_writes() -> None:
     check(lambda n: lambda: hal.kv(pool["mla"]).write_latent(0, ids[:n], c[:n], p[:n]))
 
 
-@pytest.mark.parametrize("window", [ConvStateLayout(), ConvStateLayout("channels_first", 4, "offset")])
+@pytest.mark.parametrize(
+    "window", [ConvStateLayout(), ConvStateLayout("channels_first", 4, "offset"), ConvStateLayout(protocol="rollback")]
+)
 @pytest.mark.parametrize("drafts", [1, 3])
 def test_conv(window: ConvStateLayout, drafts: int) -> None:
     made = conv_rig(4, 3, layers=(0, 1), window=window, slots=70, verify_tokens=drafts, state=(2, 2))
@@ -75,6 +77,27 @@ def test_conv(window: ConvStateLayout, drafts: int) -> None:
         sources = slots(n) if initial else None
         return lambda: conv.prefill(0, x[: n * tokens], loc, slots(n), has, initial_slots=sources)
 
+    def verify(n: int, tree: bool) -> Callable[[], object]:
+        loc = torch.arange(n + 1) * drafts
+        parents = torch.arange(n * drafts) % drafts - 1 if tree else None
+        return lambda: conv.verify(0, x[: n * drafts], slots(n), query_start_loc=loc, parents=parents)
+
+    def commit(n: int, tree: bool) -> Callable[[], object]:
+        ones, path = torch.ones(n, dtype=torch.int64), torch.arange(drafts).expand(n, -1)
+        states = made.slots[(torch.arange(n)[:, None] + torch.arange(drafts)) % 70]
+        options: dict[str, Any] = {"path": path} if tree else {}
+        return lambda: conv.commit(
+            slots(n), ones, state_slots=states, track_slots=slots(n), track_accepted=ones, **options
+        )
+
+    def snapshots(n: int) -> Callable[[], object]:
+        points = torch.arange(n), torch.arange(n), slots(n)
+        return lambda: conv.prefill(0, x[: n * 10], torch.arange(n + 1) * 10, slots(n), snapshots=points)
+
+    for tree in (False, True):
+        check(lambda n, tree=tree: verify(n, tree))  # type: ignore[misc]
+        check(lambda n, tree=tree: commit(n, tree))  # type: ignore[misc]
+    check(snapshots)
     check(lambda n: lambda: conv.decode(0, x[:n], slots(n)))
     for initial in (False, True):
         check(lambda n, initial=initial: prefill(n, 10, initial))  # type: ignore[misc]

@@ -161,11 +161,12 @@ class ReferenceCausalConv1d:
             require_index(where, "path", path, (count, drafts), self._device)
             path = path.clamp(0, drafts - 1)
         if state_slots is not None:
+            states = self._ids(where, state_slots)
             if tuple(state_slots.shape) != (count, drafts):
                 raise ArgumentError(
                     f"{where}: state_slots has shape {list(state_slots.shape)}: expected {[count, drafts]}"
                 )
-            states = self._ids(where, state_slots).reshape(count, drafts)
+            states = states.reshape(count, drafts)
         accepted = accepted.clamp(1, drafts)
         if (track_slots is None) != (track_accepted is None):
             raise ArgumentError(f"{where}: track_slots and track_accepted go together: give both or none")

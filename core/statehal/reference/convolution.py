@@ -46,13 +46,14 @@ class Packed:
         Args:
             x: ``[tokens, channels]``.
             history: ``[sequences, width - 1, channels]``.
-            sequence: any shape; out of range reads something, but nothing outside.
+            sequence: any shape; one that does not exist has something there, but nothing outside is read.
             place: as ``sequence``.
 
         Returns:
             ``[*place.shape, channels]``, of x's dtype or history's where that is wider.
         """
-        taps, tokens = history.shape[1], x.shape[0]
+        (count, taps, _), tokens = history.shape, x.shape[0]
+        sequence = sequence.clamp(0, count)
         x = torch.cat([x, x.new_zeros(1, x.shape[1])])
         history = torch.cat([history, history.new_zeros(1, *history.shape[1:])])
         old = history[sequence, (place + taps).clamp(0, taps - 1)]

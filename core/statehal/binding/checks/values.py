@@ -1,0 +1,54 @@
+"""Looking at the values of index tensors; everything here syncs the device."""
+
+import torch
+from torch import Tensor
+
+from statehal.errors import ArgumentError
+from statehal.ids import KernelIds
+from statehal.layout import AddressForm
+from statehal.pool import SubPool
+
+
+def host(tensor: Tensor | None, *shape: int) -> Tensor | None:
+    """Integers on the host, or ``None`` for what is no index tensor of that shape: the provider refuses it."""
+    if tensor is None or tensor.is_floating_point() or tensor.is_complex() or tuple(tensor.shape) != shape:
+        return None
+    return tensor.detach().cpu().long()
+
+
+def slots_of(sub: SubPool, where: str, ids: KernelIds) -> Tensor:
+    """Physical slots on the host, 0 for padding, in the shape of ``ids``.
+
+    Raises:
+        WrongIdSpace: they are not kernel ids of this sub-pool's slots, or name a slot that nobody holds.
+        StaleIds: a compaction came in between.
+    """
+    space = sub.space("kernel", "pages")
+    tensors = space.accept(ids, where)
+    sub.pool.verify(space.key, tensors)
+    pages = tensors[sub.forms.index(AddressForm("page", 1))].detach().cpu().long()
+    return pages.where((pages > 0) & (pages < sub.layout.num_pages), 0)
+
+
+def require_distinct(where: str, name: str, slots: Tensor, unit: str = "slot") -> None:
+    """Refuse ids of which one is named twice; padding (0) does not count."""
+    found, times = slots[slots > 0].unique(return_counts=True)
+    if bool((times > 1).any()):
+        raise ArgumentError(f"{where}: {name} name {unit} {int(found[times > 1][0])} twice: expected each once")
+
+
+def require_apart(where: str, name: str, slots: Tensor, other: str, others: Tensor) -> None:
+    """Refuse slots that ``others`` name, too."""
+    shared = (slots > 0) & torch.isin(slots, others)
+    if bool(shared.any()):
+        raise ArgumentError(f"{where}: {name} name slot {int(slots[shared][0])}, which is one of the {other}")
+
+
+def require_between(where: str, name: str, values: Tensor, low: Tensor | int, high: Tensor | int, mask: Tensor) -> None:
+    """Refuse values outside ``low .. high``, ends included, where ``mask``."""
+    bad = ((values < low) | (values > high)) & mask
+    if bool(bad.any()):
+        at = tuple(bad.nonzero()[0].tolist())
+        low, high = (int(torch.as_tensor(bound).expand(bad.shape)[at]) for bound in (low, high))
+        place = ", ".join(str(index) for index in at)
+        raise ArgumentError(f"{where}: {name}[{place}] is {int(values[at])}: expected {low} to {high}")

@@ -1,0 +1,146 @@
+"""With checking on: a step without its commit, with two, or not of all layers; through reuse, copies and compaction."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from reference.conv_oracle import Rig, refused, rig
+from statehal.errors import StepError, WrongIdSpace
+
+ONES = torch.ones(2, dtype=torch.int64)
+
+
+def x(tokens: int) -> torch.Tensor:
+    return torch.ones(tokens, 3)
+
+
+@pytest.fixture
+def made() -> Rig:
+    return rig(4, 3, layers=(0, 2), verify_tokens=3, check=True)
+
+
+def step(made: Rig, *slots: int) -> None:
+    for layer in (0, 2):
+        made.conv.decode(layer, x(len(slots)), made.pick(*slots))
+
+
+def test_a_commit_without_a_step(made: Rig) -> None:
+    text = r"commit of 'conv': slot \d+ has no step to commit: it was committed already, or never ran \(fix: commit once"
+    refused(made, StepError, text, lambda: made.commit(1))
+    step(made, 1, 2)
+    refused(made, StepError, text, lambda: made.commit(1, 3))
+    made.commit(1, 2)
+    refused(made, StepError, text, lambda: made.commit(2))
+
+
+@pytest.mark.parametrize("method", ["decode", "prefill", "verify"])
+def test_a_step_without_its_commit(made: Rig, method: str) -> None:
+    step(made, 1, 2)
+    calls: dict[str, Any] = {
+        "decode": lambda: made.conv.decode(2, x(2), made.pick(3, 2)),
+        "prefill": lambda: made.conv.prefill(2, x(2), torch.tensor([0, 1, 2]), made.pick(3, 2)),
+        "verify": lambda: made.conv.verify(2, x(6), made.pick(3, 2)),
+    }
+    text = rf"{method} of layer 2 of 'conv': layer 2 has run for slot \d+ in this step already \(fix: end every step"
+    refused(made, StepError, text, calls[method])
+    made.commit(1, 2)
+    calls[method]()
+
+
+def test_a_commit_before_all_layers_ran(made: Rig) -> None:
+    made.conv.decode(2, x(1), made.pick(1))
+    text = r"commit of 'conv': layers \[0\] have not run for slot \d+ in this step"
+    refused(made, StepError, text, lambda: made.commit(1))
+    made.conv.decode(0, x(1), made.pick(1))
+    made.commit(1)
+
+
+def test_layers_of_one_step_have_one_count(made: Rig) -> None:
+    made.conv.verify(0, x(2), made.pick(1), query_start_loc=torch.tensor([0, 2]))
+    text = r"slot \d+ has 3 tokens here and 2 in another layer of this step: expected one count"
+    refused(made, StepError, text, lambda: made.conv.verify(2, x(3), made.pick(1)))
+    text = r"slot \d+ has 1 tokens here and 2 in another"
+    refused(made, StepError, text, lambda: made.conv.decode(2, x(1), made.pick(1)))
+
+
+def test_reading_in_the_middle_of_a_step(made: Rig) -> None:
+    step(made, 1)
+    where = r"slot \d+, whose step is not committed \(fix: commit it first\)"
+    refused(made, StepError, "read_state of 'conv': slots name " + where, lambda: made.conv.read_state(made.pick(2, 1)))
+    text = "copy_slots of 'conv': src name " + where
+    refused(made, StepError, text, lambda: made.conv.copy_slots(made.pick(1), made.pick(2)))
+    loc, yes = torch.tensor([0, 1]), torch.tensor([True])
+
+    def prefill(**options: Any) -> torch.Tensor:
+        return made.conv.prefill(0, x(1), loc, made.pick(3), yes, **options)
+
+    refused(made, StepError, "initial_slots read " + where, lambda: prefill(initial_slots=made.pick(1)))
+    points = torch.tensor([0]), torch.tensor([1]), made.pick(1)
+    refused(made, StepError, "snapshots name " + where, lambda: prefill(snapshots=points))
+    step(made, 4)
+    one = torch.tensor([1])
+    text = "track_slots name " + where
+    refused(
+        made,
+        StepError,
+        text,
+        lambda: made.conv.commit(made.pick(4), one, track_slots=made.pick(1), track_accepted=one),
+    )
+
+
+def test_padding_and_empty_batches_have_no_step(made: Rig) -> None:
+    step(made, 1, -1, 0)
+    made.commit(1, -1, 0)
+    made.commit(-1, 0)
+    step(made)
+    made.commit()
+    made.conv.read_state(made.pick(-1))
+
+
+def test_a_slot_that_is_emptied_or_overwritten_has_no_step(made: Rig) -> None:
+    step(made, 1, 2)
+    made.conv.zero_slots(made.pick(1))
+    made.conv.copy_slots(made.pick(3), made.pick(2))
+    made.conv.read_state(made.pick(1, 2))
+    step(made, 1, 2)
+    made.commit(1, 2)
+
+
+def test_a_slot_that_is_freed_in_a_step_begins_anew() -> None:
+    made = rig(4, 3, check=True, slots=3)
+    pages = made.pool.alloc(0, "conv")
+    made.pool.free(list(range(1, 4)), family=made.sub.family)
+    for _ in range(2):
+        pages = made.pool.alloc(3, "conv")
+        ids = made.sub.kernel_ids(pages.page_ids())
+        made.conv.decode(0, x(3), ids)
+        made.pool.free(pages)
+        with pytest.raises(WrongIdSpace, match="no page in use"):
+            made.conv.commit(ids, torch.ones(3, dtype=torch.int64))
+
+
+def test_a_compaction_in_a_step_carries_the_books_along() -> None:
+    made = rig(4, 3, check=True, shared=True, slots=40)
+    for ids in (range(2, 20), range(22, 41)):
+        made.pool.free(list(ids), family=made.sub.family)
+    kept = torch.tensor([1, 20, 21])
+    virtual = made.sub.space("virtual", "pages").assume(kept)
+    before = made.sub.kernel_ids(virtual)
+    made.conv.decode(0, x(3), before)
+    moved = made.pool.compact(max_moves=40)
+    after = made.sub.kernel_ids(virtual)
+    assert moved
+    assert not torch.equal(before.tensors[0], after.tensors[0])
+    with pytest.raises(StepError, match="has run for slot"):
+        made.conv.decode(0, x(3), after)
+    made.conv.commit(after, torch.ones(3, dtype=torch.int64))
+    with pytest.raises(StepError, match="no step"):
+        made.conv.commit(after, torch.ones(3, dtype=torch.int64))
+
+
+def test_without_checking_nothing_is_asked() -> None:
+    made = rig(4, 3, layers=(0, 2), verify_tokens=3)
+    made.commit(1)
+    step(made, 1)
+    step(made, 1)
