@@ -173,7 +173,10 @@ def test_what_the_provider_refuses_is_left_to_it(made: Rig) -> None:
         ("query_start_loc is", lambda: made.conv.prefill(0, x(1), torch.tensor([0.0, 1.0]), made.pick(1))),
         ("query_start_loc is", lambda: made.conv.verify(0, x(1), made.pick(1), query_start_loc=loc(1, 1))),
         ("parents is", lambda: made.conv.verify(0, x(3), made.pick(1), parents=loc(1))),
-        ("initial_slots has 2", lambda: made.conv.prefill(0, x(1), loc(1), made.pick(1), initial_slots=made.pick(2, 3))),
+        (
+            "initial_slots has 2",
+            lambda: made.conv.prefill(0, x(1), loc(1), made.pick(1), initial_slots=made.pick(2, 3)),
+        ),
     ]
     for text, call in cases:
         refused(made, ArgumentError, text, call)

@@ -103,6 +103,22 @@ def test_what_attention_keeps(window: int | None) -> None:
     assert spec.kind == "tokens"
 
 
+@pytest.mark.parametrize("rows", [3, 6, 5 * 2])
+def test_a_replay_ring_has_the_rows_of_its_window(rows: int) -> None:
+    good = recurrent(verify_tokens=3, extra=(ExtraField("replay", (5, 8), "float32"),))
+    assert conv_window(good).field("replay").row_shape == (5, 8)
+    with pytest.raises(SpecError, match=rf"replay ring of row_shape=\({rows}, 8\): expected \(5, ...\)"):
+        recurrent(verify_tokens=3, extra=(ExtraField("replay", (rows, 8), "float32"),))
+    with pytest.raises(SpecError, match=r"replay ring of row_shape=\(5,\): expected \(5, ...\)"):
+        recurrent(verify_tokens=3, extra=(ExtraField("replay", (5,), "float32"),))
+
+
+@pytest.mark.parametrize("name", ["conv", "state", "cursor"])
+def test_an_extra_field_has_a_name_of_its_own(name: str) -> None:
+    with pytest.raises(SpecError, match=rf"extra fields named \['{name}'\], which a slot has anyway"):
+        recurrent(extra=(ExtraField(name, (2,), "float32"),))
+
+
 def test_what_a_latent_keeps_beside_an_extra_row_of_some_layers() -> None:
     spec = Latent("mla", (3, 5, 9), 512, 64, "bfloat16", extra=(ExtraField("indexer", (132,), "uint8", (9, 3)),))
     assert [(f.name, f.row_shape, f.layers, f.row_bytes) for f in spec.fields()] == [

@@ -118,7 +118,9 @@ def drafted() -> Rig:
     ],
 )
 def test_options_of_commit(drafted: Rig, options: dict[str, Any], text: str) -> None:
-    given = {name: drafted.pick(*value) if name.endswith("slots") else value for name, value in options.items()}
+    given: dict[str, Any] = {
+        name: drafted.pick(*value) if name.endswith("slots") else value for name, value in options.items()
+    }
     call = partial(drafted.conv.commit, drafted.pick(1, 2), ONES, **given)
     refused(drafted, ArgumentError, "commit of 'conv': " + text, call)
 
@@ -128,7 +130,11 @@ def test_options_of_commit(drafted: Rig, options: dict[str, Any], text: str) -> 
     [
         (5, {}, r"x is torch.bfloat16 \[5, 3\] on cpu: expected torch.bfloat16 \[6, 3\]"),
         (5, {"query_start_loc": LOC[:2]}, r"query_start_loc is torch.int64 \[2\].*\[3\]"),
-        (5, {"query_start_loc": LOC, "parents": ONES}, r"parents is torch.int64 \[2\].*: expected int32 or int64 \[5\]"),
+        (
+            5,
+            {"query_start_loc": LOC, "parents": ONES},
+            r"parents is torch.int64 \[2\].*: expected int32 or int64 \[5\]",
+        ),
         (6, {"parents": torch.zeros(6)}, r"parents is torch.float32 \[6\]"),
         (6, {"out": x(5)}, r"out is torch.bfloat16 \[5, 3\].*: expected torch.bfloat16 \[6, 3\]"),
     ],

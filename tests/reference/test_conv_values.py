@@ -7,6 +7,7 @@ import torch
 
 from reference.conv_oracle import Rows, convolve, lists, noise, rig, rounded, whole
 
+
 def both(
     width: int, dtype: torch.dtype, bias: bool, activation: Literal["silu"] | None, channels: int, tokens: int
 ) -> tuple[torch.Tensor, Rows, Rows]:

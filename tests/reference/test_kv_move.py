@@ -98,3 +98,14 @@ def test_shapes_that_differ_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"move in 'kv': dst has shape \[2\] and src \[3\]: expected one shape"):
         statehal.bind("cpu", "reference").kv(made.sub).move(made.ids[:2], made.ids[:3])
     assert raw(made.pool.buffer) == before
+
+
+def test_a_target_that_is_named_twice_is_an_error_under_check() -> None:
+    made = rig("shuffled V", 3, "float32", check=True)
+    writer = statehal.bind("cpu", "reference", check=True).kv(made.sub)
+    before = made.image()
+    at = int(made.ids.tensors[0][2])
+    with pytest.raises(ArgumentError, match=rf"^move in 'kv': dst name token {at} twice: expected each once$"):
+        writer.move(pick(made, [1, 2, 0, 2]), pick(made, [0, 1, 2, 3]))
+    assert made.image() == before
+    writer.move(pick(made, [-1, 2, -1, 0]), pick(made, [2, 2, 3, 2]))

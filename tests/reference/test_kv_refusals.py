@@ -7,7 +7,7 @@ import torch
 
 import statehal
 from reference.kv_oracle import LAYERS, Rig, raw, rig
-from statehal.errors import ArgumentError, LayoutError, Unsupported
+from statehal.errors import ArgumentError, LayoutError
 from statehal.hookspecs import KVWriter
 
 GOOD = (5, 3, 6), (5, 3, 4)
@@ -71,43 +71,107 @@ def test_a_layer_that_is_not_there(made: Rig, layer: int) -> None:
     refused(made, text, ArgumentError, layer, made.ids, *rows())
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float16", "uint8", "int64"])
 @pytest.mark.parametrize("name", ["k_scale", "v_scale"])
-@pytest.mark.parametrize("scale", [2.0, torch.ones(1)])
-def test_scales_are_not_offered(made: Rig, name: str, scale: float | torch.Tensor) -> None:
-    text = f"the reference backend does not offer {name} (fix: leave it out, or use another backend)"
-    refused(made, text, Unsupported, LAYERS[0], made.ids, *rows(), **{name: scale})
+@pytest.mark.parametrize("scale", [2.0, 1, torch.ones(1)])
+def test_scales_are_for_what_is_quantised(dtype: str, name: str, scale: float | torch.Tensor) -> None:
+    made = rig("page-major NHD row", 3, dtype)
+    text = (
+        f"{name} is given: scales are for fp8 and int8 storage, and {name[0]!r} is stored as torch.{dtype} (fix: leave "
+        f"{name} out)"
+    )
+    refused(made, text, ArgumentError, LAYERS[0], made.ids, *rows(getattr(torch, dtype)), **{name: scale})
+
+
+SCALES: dict[str, tuple[Any, str]] = {
+    "two elements": (torch.ones(2), "torch.float32 [2] on cpu"),
+    "no element": (torch.ones(0), "torch.float32 [0] on cpu"),
+    "a token and head": (torch.ones(5, 3), "torch.float32 [5, 3] on cpu"),
+    "integers": (torch.ones(1, dtype=torch.int64), "torch.int64 [1] on cpu"),
+    "another device": (torch.ones(1, device="meta"), "torch.float32 [1] on meta"),
+    "zero": (0.0, "0.0"),
+    "negative": (-1.0, "-1.0"),
+    "nan": (float("nan"), "nan"),
+    "infinite": (float("inf"), "inf"),
+    "past float32": (1e39, "1e+39"),
+    "below float32": (2.0**-150, "7.006492321624085e-46"),
+    "zero as an int": (0, "0"),
+    "text": ("1", "'1'"),
+}
+
+
+@pytest.mark.parametrize("storage", ["float8_e4m3fn", "float8_e5m2fnuz", "int8"])
+@pytest.mark.parametrize("name", ["k_scale", "v_scale"])
+@pytest.mark.parametrize(("scale", "got"), SCALES.values(), ids=SCALES)
+def test_what_is_no_scale(name: str, storage: str, scale: Any, got: str) -> None:
+    made = rig("page-major NHD row", 3, storage)
+    expected = "a number, or one floating element on cpu" if isinstance(scale, torch.Tensor) else "a positive, finite"
+    refused(made, f"{name} is {got}: expected {expected}", ArgumentError, 2, made.ids, *rows(), **{name: scale})
+
+
+def test_the_value_of_a_scale_in_a_tensor_is_not_looked_at() -> None:
+    made = rig("page-major NHD row", 3, "float8_e4m3fn")
+    statehal.bind("cpu", "reference").kv(made.sub).write(2, made.ids, *rows(), k_scale=torch.zeros(1))
+
+
+@pytest.mark.parametrize("storage", ["float8_e4m3fn", "float8_e5m2fnuz", "int8"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int16, torch.uint8, torch.float8_e4m3fnuz])
+def test_rows_that_cannot_be_quantised(storage: str, dtype: torch.dtype) -> None:
+    made = rig("page-major NHD row", 3, storage)
+    due = f"expected torch.float32 or torch.bfloat16 or torch.float16 or torch.{storage} [5, 3, 6] on cpu"
+    text = f"k is {dtype} [5, 3, 6] on cpu: {due}"
+    refused(made, text, ArgumentError, 2, made.ids, rows()[0].to(dtype), rows()[1])
+    text = (
+        f"v is {dtype} [5, 3, 4] on cpu: expected torch.float32 or torch.bfloat16 or torch.float16 or torch.{storage}"
+    )
+    refused(made, text, ArgumentError, 2, made.ids, rows()[0], rows()[1].to(dtype))
+
+
+@pytest.mark.parametrize("storage", ["float8_e4m3fn", "float8_e5m2fnuz", "int8"])
+def test_rows_that_are_quantised_already_take_no_scale(storage: str) -> None:
+    made = rig("page-major NHD row", 3, storage)
+    dtype = getattr(torch, storage)
+    due = "expected torch.float32 or torch.bfloat16 or torch.float16 [5, 3"
+    narrow = torch.ones(GOOD[0]).to(dtype), torch.ones(GOOD[1]).to(dtype)
+    text = f"k is {dtype} [5, 3, 6] on cpu: {due}, 6] on cpu"
+    refused(made, text, ArgumentError, 2, made.ids, *narrow, k_scale=1.0)
+    text = f"v is {dtype} [5, 3, 4] on cpu: {due}, 4] on cpu"
+    refused(made, text, ArgumentError, 2, made.ids, *narrow, v_scale=1.0)
+    writer, ids, pool = writer_of(statehal.Attention("kv", (0,), 2, 4, storage, scales="per_token_head"))
+    wide = torch.ones(2, 2, 4)
+    for row in ((wide.to(dtype), wide), (wide, wide.to(dtype))):
+        with pytest.raises(ArgumentError, match=rf"^write to layer 0 of 'kv': [kv] is {dtype} .* or torch.float16 \["):
+            writer.write(0, ids, *row)
+    assert raw(pool.buffer) == bytes(pool.buffer.numel())
+
+
+@pytest.mark.parametrize("storage", ["float32", "bfloat16", "int64"])
+def test_a_spec_with_scales_of_what_is_not_quantised(storage: str) -> None:
+    writer, ids, pool = writer_of(statehal.Attention("kv", (0,), 2, 4, storage, scales="per_token_head"))
+    row = torch.ones(2, 2, 4, dtype=getattr(torch, storage))
+    text = (
+        rf"^write to layer 0 of 'kv': its spec has scales='per_token_head': scales are for fp8 and int8 storage, and "
+        rf"'k' is stored as torch.{storage} \(fix: a spec without scales\)$"
+    )
+    for scale in (None, 1.0):
+        with pytest.raises(ArgumentError, match=text):
+            writer.write(0, ids, row, row, k_scale=scale)
+    assert raw(pool.buffer) == bytes(pool.buffer.numel())
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 7), (4, 3, 6), (5, 18)])
+def test_shapes_and_strides_of_rows_that_are_quantised(shape: tuple[int, ...]) -> None:
+    made = rig("page-major NHD row", 3, "int8")
+    text = f"k is torch.float32 {list(shape)} on cpu: expected torch.float32 [5, 3, 6] on cpu"
+    refused(made, text, ArgumentError, 2, made.ids, torch.ones(shape), rows()[1])
+    text = "the last dimension of v has stride 2: expected 1"
+    refused(made, text, ArgumentError, 2, made.ids, rows()[0], torch.ones(5, 3, 8)[..., ::2])
 
 
 def writer_of(spec: statehal.Attention | statehal.Latent) -> tuple[KVWriter, Any, Any]:
     hal = statehal.bind("cpu", "reference")
     pool = hal.allocate(hal.plan([spec], tokens=16, page_size=4))
     return hal.kv(pool[spec.name]), pool[spec.name].kernel_ids(pool.alloc(2).token_ids()), pool
-
-
-def test_scales_of_a_sub_pool_that_stores_them_are_not_left_stale() -> None:
-    """Rows stored without their scales would be read back multiplied with whatever the scale fields held."""
-    writer, ids, pool = writer_of(statehal.Attention("kv", (0,), 2, 4, "float8_e4m3fn", scales="per_token_head"))
-    before = raw(pool.buffer)
-    row = torch.ones(2, 2, 4).to(torch.float8_e4m3fn)
-    with pytest.raises(Unsupported, match=r"write to layer 0 of 'kv'.*scale"):
-        writer.write(0, ids, row, row)
-    assert raw(pool.buffer) == before
-
-
-@pytest.mark.parametrize("storage", ["float8_e4m3fn", "float8_e5m2fnuz", "int8"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_quantising_write_is_not_offered(dtype: torch.dtype, storage: str) -> None:
-    writer, ids, pool = writer_of(statehal.Attention("kv", (0,), 2, 4, storage))
-    wide, narrow = torch.ones(2, 2, 4, dtype=dtype), torch.ones(2, 2, 4).to(getattr(torch, storage))
-    for name, rows in (("k", (wide, narrow)), ("v", (narrow, wide))):
-        text = rf"write to layer 0 of 'kv'.* does not offer storing {name} of {dtype} as torch.{storage} \(fix: pass "
-        with pytest.raises(Unsupported, match=text):
-            writer.write(0, ids, *rows)
-    writer, ids, latent = writer_of(statehal.Latent("mla", (0,), 8, 4, storage))
-    with pytest.raises(Unsupported, match=rf"does not offer storing kv_c of {dtype} as torch.{storage}"):
-        writer.write_latent(0, ids, torch.ones(2, 8, dtype=dtype), torch.ones(2, 4, dtype=dtype))
-    assert not latent.buffer.any()
-    assert raw(pool.buffer) == bytes(pool.buffer.numel())
 
 
 def test_a_latent_sub_pool_has_no_k() -> None:

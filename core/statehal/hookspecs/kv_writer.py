@@ -19,7 +19,15 @@ class KVWriter(Protocol):
     - The caller's tensors are read only, whatever their strides, and never changed unless given as ``*_out``. The last
       dimension must be contiguous.
     - Zero tokens are fine. No host sync, and no allocation where ``*_out`` buffers are given.
-    - A value is stored as ``x / scale`` in the field's dtype; the cast saturates and keeps NaN.
+    - Where the storage is the model's own dtype, rows are of that dtype and are stored bit for bit.
+    - fp8 and int8 storage takes float32, bfloat16 or float16, and is ``saturate(round(float32(x) / float32(scale)))``:
+      a correctly rounded quotient (``x`` itself without a scale), one rounding to nearest even, and the largest finite
+      value for what is past it, infinities included; int8 reaches from -128 to 127. NaN stays a NaN, of whichever byte;
+      int8 stores 0. A negative zero keeps its sign, but in the ``fnuz`` forms, which have none. Rows that are of the
+      storage dtype already are stored bit for bit, where no scale is given and none is kept.
+    - A scale is a positive, finite number, or a tensor of one floating element, whose value is not looked at.
+    - Norms and rotations are computed in float32 or wider and rounded once to the model's dtype; quantised storage
+      takes the unrounded value, as float32.
 
     Raises:
         ArgumentError: a shape, dtype, device or layer does not fit; the text names the argument.
@@ -44,8 +52,9 @@ class KVWriter(Protocol):
             ids: ``[tokens]``.
             k: ``[tokens, kv_heads, head_dim]``.
             v: ``[tokens, kv_heads, v_head_dim]``.
-            k_scale: a number, or a tensor of one element; where the sub-pool has per-token scale fields, ``None`` means
-                that scales are computed and stored in the same launch.
+            k_scale: of fp8 and int8 storage. Where the sub-pool keeps scales by token and head, it is what they become,
+                and ``None`` means that each is computed: the largest finite magnitude of the token's head over the
+                largest finite value of the dtype (127 for int8), at least ``2**-126``.
             v_scale: as ``k_scale``.
         """
         ...
@@ -75,20 +84,23 @@ class KVWriter(Protocol):
         Args:
             layer: model layer id.
             ids: ``[tokens]``.
-            q: ``[tokens, heads, head_dim]``.
+            q: ``[tokens, heads, head_dim]``; q, k and v are of one dtype.
             k: ``[tokens, kv_heads, head_dim]``.
             v: ``[tokens, kv_heads, v_head_dim]``.
             positions: integers ``[tokens]``, or ``[3, tokens]`` with ``rope_sections``.
-            cos_sin: ``[max_position, rope_dim]``, cosines then sines; ``rope_dim`` is even and at most ``head_dim``,
-                and the elements past it are left as they are. A position outside is an error under check and never an
-                out-of-bounds access.
+            cos_sin: ``[max_position, rope_dim]``, cosines then sines, any floating dtype of two bytes or more;
+                ``rope_dim`` is even and at most ``head_dim``, and the elements past it are left as they are. A pair
+                becomes ``(a*cos - b*sin, b*cos + a*sin)``. A position outside takes the nearest one of the table; it is
+                an error under check, unless its token is padding.
             interleaved: rotate neighbours ``(x[2i], x[2i+1])`` instead of halves ``(x[i], x[i + rope_dim/2])``.
-            rope_sections: how many frequencies take each of the three position rows.
-            q_norm: ``[head_dim]``, weight of an RMS norm over each head of q.
+            rope_sections: three counts that sum to ``rope_dim/2``: the first so many frequencies take the first row of
+                positions, the next the second, the last the third.
+            q_norm: ``[head_dim]``, floating: q becomes ``q * rsqrt(mean(q**2) + eps) * q_norm``, by head.
             k_norm: ``[head_dim]``, the same for k.
             eps: of the norms.
-            q_out: where the rotated q goes; may be ``q`` itself.
-            k_out: where the rotated k goes, too; may be ``k`` itself.
+            q_out: where the rotated q goes, for padding too; may be ``q`` itself.
+            k_out: where the rotated k goes, too, for padding too; may be ``k`` itself. What a sub-pool of the model's
+                own dtype stores has the same bits.
             k_scale: as of ``write``.
             v_scale: as of ``write``.
 
@@ -116,25 +128,25 @@ class KVWriter(Protocol):
         Args:
             layer: model layer id.
             ids: ``[tokens]``.
-            kv_c: ``[tokens, kv_lora_rank]``.
+            kv_c: ``[tokens, kv_lora_rank]``; kv_c and k_pe are of one dtype.
             k_pe: ``[tokens, qk_rope_head_dim]``, or ``[tokens, 1, qk_rope_head_dim]``.
             norm: ``[kv_lora_rank]``, weight of an RMS norm of ``kv_c`` before it is stored.
             eps: of the norm.
-            positions: with ``cos_sin``: rotate ``k_pe`` before it is stored.
-            cos_sin: as of ``rope_write``.
+            positions: integers ``[tokens]``; with ``cos_sin``: rotate ``k_pe`` before it is stored.
+            cos_sin: as of ``rope_write``; its ``rope_dim`` is at most ``qk_rope_head_dim``.
             interleaved: as of ``rope_write``.
-            scale: as ``k_scale`` of ``write``.
+            scale: of fp8 and int8 storage, for the whole row.
         """
         ...
 
     def move(self, dst: "KernelIds", src: "KernelIds") -> None:
-        """Copy the rows of tokens ``src`` to ``dst``: all fields, all layers.
+        """Copy the rows of tokens ``src`` to ``dst``: all fields, scales included, all layers.
 
         The result is as if all rows were read before any is written. A pair whose ``dst`` is padding stores nothing; a
         padding ``src`` stores zeros.
 
         Args:
-            dst: ``[tokens]``, no id twice.
+            dst: ``[tokens]``, no id twice but for padding; under check that is an error.
             src: ``[tokens]``.
         """
         ...

@@ -4,7 +4,6 @@ Found through the entry-point group ``statehal.backends`` like every other backe
 CPU; on an accelerator it must be named. torch is imported when an operation is bound, not before.
 """
 
-from statehal.errors import Unsupported
 from statehal.hookspecs import (
     BackendInfo,
     CausalConv1dRequest,
@@ -55,7 +54,6 @@ def statehal_conv_state_layout(request: ConvStateLayoutRequest) -> ConvStateLayo
 
 @hookimpl
 def statehal_fused_kv_write(request: KVWriteRequest) -> object:
-    _refuse_compile_safe(request.compile_safe)
     from statehal.reference.kv_writer import ReferenceKVWriter
 
     return ReferenceKVWriter(request)
@@ -63,7 +61,6 @@ def statehal_fused_kv_write(request: KVWriteRequest) -> object:
 
 @hookimpl
 def statehal_causal_conv1d(request: CausalConv1dRequest) -> object:
-    _refuse_compile_safe(request.compile_safe)
     from statehal.reference.causal_conv1d import ReferenceCausalConv1d
 
     return ReferenceCausalConv1d(request)
@@ -74,11 +71,3 @@ def statehal_memory_ops(request: MemoryOpsRequest) -> object:
     from statehal.reference.memory_ops import ReferenceMemoryOps
 
     return ReferenceMemoryOps(request.device)
-
-
-def _refuse_compile_safe(asked: bool) -> None:
-    if asked:
-        raise Unsupported(
-            "the reference backend has no torch.library forms, so torch.compile could drop its state updates (fix: "
-            "bind with compile_safe=False and keep its operations out of compiled regions)"
-        )

@@ -27,5 +27,5 @@ def round_once(wide: Tensor, dtype: torch.dtype) -> Tensor:
     bits = single.view(torch.int32)
     # Magnitude grows with the bits whatever the sign, past the largest finite value (infinity less one) included.
     other = torch.where(back.abs() > wide.abs(), bits - 1, bits + 1)
-    to_odd = (back != wide) & (wide == wide) & ((bits & 1) == 0)
-    return torch.where(to_odd, other, bits).view(torch.float32).to(dtype)
+    inexact = (back != wide) & ((bits & 1) == 0)  # or NaN, which another last bit leaves NaN
+    return torch.where(inexact, other, bits).view(torch.float32).to(dtype)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from statehal.errors import ArgumentError, Unsupported
+from statehal.errors import ArgumentError
 
 
 def require_tensor(
@@ -25,22 +25,6 @@ def require_tensor(
         )
 
 
-def refuse_cast(where: str, name: str, tensor: Tensor, dtype: torch.dtype) -> None:
-    """Refuse floating rows for storage of one byte an element, which would have to be scaled and saturated."""
-    if tensor.is_floating_point() and tensor.dtype.itemsize > dtype.itemsize == 1:
-        raise Unsupported(
-            f"{where}: the reference backend does not offer storing {name} of {tensor.dtype} as {dtype} (fix: pass "
-            f"{name} as {dtype}, or use another backend)"
-        )
-
-
-def require_distinct(where: str, name: str, ids: Tensor, mask: Tensor) -> None:
-    """Refuse slots of which one is named twice; padding (``mask`` false) does not count. Syncs the device."""
-    found, times = ids[mask].unique(return_counts=True)
-    if bool((times > 1).any()):
-        raise ArgumentError(f"{where}: {name} name slot {int(found[times > 1][0])} twice: expected each once")
-
-
 def require_index(where: str, name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
     """Refuse an index tensor that is not int32 or int64 of that shape on that device."""
     if tensor.dtype not in (torch.int32, torch.int64) or tuple(tensor.shape) != shape or tensor.device != device:
@@ -54,12 +38,3 @@ def require_layer(where: str, layer: int, known: Mapping[int, Any]) -> None:
     """Refuse a model layer id that is not a key of ``known``."""
     if layer not in known:
         raise ArgumentError(f"{where}: no layer {layer} here: the sub-pool's layers are {sorted(known)}")
-
-
-def refuse(where: str, **given: object) -> None:
-    """Refuse optional arguments that the reference backend does not offer."""
-    for name, value in given.items():
-        if value is not None:
-            raise Unsupported(
-                f"{where}: the reference backend does not offer {name} (fix: leave it out, or use another backend)"
-            )

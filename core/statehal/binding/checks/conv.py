@@ -53,9 +53,9 @@ class CheckedCausalConv1d:
             sources = slots_of(self._sub, where, initial_slots).reshape(-1)
             has = has_initial_state
             if sources.shape == targets.shape and has is not None and has.shape == targets.shape:
-                sources = sources.where(has.detach().cpu().bool(), 0)
-                self._require_unwritten(where, sources, targets)
-            self._books.require_closed(where, "initial_slots read", sources[sources > 0])
+                others = sources.where(has.detach().cpu().bool() & (sources != targets), 0)
+                self._require_unwritten(where, others, targets)
+                self._books.require_closed(where, "initial_slots read", others[others > 0])
         if snapshots is not None and length is not None:
             self._snapshots(where, length, targets, *snapshots)
         result = self._methods.prefill(
@@ -200,8 +200,7 @@ class CheckedCausalConv1d:
         return start.diff()
 
     def _require_unwritten(self, where: str, sources: Tensor, targets: Tensor) -> None:
-        clash = (sources[:, None] == targets) & (sources > 0)[:, None]
-        clash = clash.fill_diagonal_(False).any(1)
+        clash = torch.isin(sources, targets) & (sources > 0)
         if bool(clash.any()):
             raise ArgumentError(
                 f"{where}: initial_slots read slot {int(sources[clash][0])}, which another sequence writes"

@@ -1,0 +1,114 @@
+"""RMS norms and rotary position embedding, in float64."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from statehal.errors import ArgumentError
+from statehal.reference.validate import require_index
+
+
+def rms_norm(wide: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``x * rsqrt(mean(x**2) + eps) * weight`` over the last axis of float64 ``[..., dim]``."""
+    return wide * (wide.square().mean(-1, keepdim=True) + eps).rsqrt() * weight.detach().to(wide.dtype)
+
+
+def require_weight(where: str, name: str, weight: Tensor | None, width: int, device: torch.device) -> None:
+    """Refuse the weight of a norm that is not a floating ``[width]`` on the device."""
+    if weight is None:
+        return
+    if tuple(weight.shape) != (width,) or not is_wide(weight) or weight.device != device:
+        raise ArgumentError(
+            f"{where}: {name} is {weight.dtype} {list(weight.shape)} on {weight.device}: expected floating "
+            f"{[width]} on {device}"
+        )
+
+
+def is_wide(tensor: Tensor) -> bool:
+    """Whether a tensor is of a floating dtype that one computes in."""
+    return tensor.is_floating_point() and tensor.dtype.itemsize > 1
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The angles of some tokens.
+
+    Attributes:
+        cos, sin: float64 ``[tokens, rope_dim / 2]``.
+        interleaved: a pair is ``(x[2i], x[2i+1])``, not ``(x[i], x[i + rope_dim/2])``.
+    """
+
+    cos: Tensor
+    sin: Tensor
+    interleaved: bool
+
+    def __call__(self, wide: Tensor) -> Tensor:
+        """Rotate the first ``rope_dim`` elements of float64 ``[tokens, heads, dim]``; the others stay as they are."""
+        cos, sin = self.cos[:, None], self.sin[:, None]
+        turned, rest = wide.tensor_split([2 * cos.shape[-1]], -1)
+        if self.interleaved:
+            first, second = turned[..., 0::2], turned[..., 1::2]
+        else:
+            first, second = turned.tensor_split(2, -1)
+        pair = first * cos - second * sin, second * cos + first * sin
+        joined = torch.stack(pair, -1).flatten(-2) if self.interleaved else torch.cat(pair, -1)
+        return torch.cat([joined, rest], -1)
+
+
+@dataclass(frozen=True)
+class RotationArguments:
+    """What a caller gives of a rotation.
+
+    Attributes:
+        positions: int32 or int64 ``[tokens]``, or ``[3, tokens]`` with ``sections``.
+        cos_sin: ``[max_position, rope_dim]``, cosines then sines.
+        sections: how many frequencies, in order, take each row of the positions.
+    """
+
+    positions: Tensor
+    cos_sin: Tensor
+    interleaved: bool
+    sections: Sequence[int] | None = None
+
+    def require(self, where: str, tokens: int, width: int, device: torch.device) -> None:
+        """Refuse shapes, dtypes and devices that do not fit ``tokens`` tokens of heads ``width`` wide."""
+        table = self.cos_sin
+        rope_dim = table.shape[1] if table.dim() == 2 else 0
+        if not 0 < rope_dim <= width or rope_dim % 2 or not table.shape[0] or not is_wide(table):
+            raise ArgumentError(
+                f"{where}: cos_sin is {table.dtype} {list(table.shape)}: expected floating [max_position, rope_dim] "
+                f"with an even rope_dim of at most {width}"
+            )
+        if table.device != device:
+            raise ArgumentError(f"{where}: cos_sin is on {table.device}: expected {device}")
+        if self.sections is None:
+            require_index(where, "positions", self.positions, (tokens,), device)
+            return
+        if len(self.sections) != 3 or min(self.sections) < 0 or sum(self.sections) != rope_dim // 2:
+            raise ArgumentError(
+                f"{where}: rope_sections is {tuple(self.sections)}: expected three counts that sum to {rope_dim // 2}, "
+                f"half of the rope_dim of cos_sin"
+            )
+        require_index(where, "positions", self.positions, (3, tokens), device)
+
+    def rows(self) -> list[tuple[Tensor, slice]]:
+        """Each row of the positions that is used, and the frequencies that take it."""
+        if self.sections is None:
+            return [(self.positions, slice(None))]
+        starts = (0, self.sections[0], self.sections[0] + self.sections[1])
+        parts = zip(self.positions, starts, self.sections, strict=True)
+        return [(row, slice(start, start + size)) for row, start, size in parts if size]
+
+    def make(self) -> Rotation:
+        """Look the angles up; a position past the table takes those of its nearest end, never bytes beyond."""
+        half = self.cos_sin.shape[1] // 2
+        table = self.cos_sin.detach()
+        parts: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for row, frequencies in self.rows():
+            angles = table[row.clamp(0, table.shape[0] - 1)].to(torch.float64)
+            for part, one in zip(parts, (angles[:, :half], angles[:, half:]), strict=True):
+                part.append(one[:, frequencies])
+        cos, sin = (torch.cat(part, -1) for part in parts)
+        return Rotation(cos, sin, self.interleaved)
