@@ -204,8 +204,8 @@ def test_positions_and_moves_of_attention_rows() -> None:
             kv.rope_write(0, ids, rows, rows, rows, wrong, table)
         with pytest.raises(ArgumentError, match="write_latent to layer 1 of 'mla': " + text):
             mla.write_latent(1, latent, rows[:, 0], rows[:, 0, :2], positions=wrong, cos_sin=table)
+        three = torch.stack([good, wrong, good])
         with pytest.raises(ArgumentError, match=r"positions\[1, 2\] is"):
-            three = torch.stack([good, wrong, good])
             kv.rope_write(0, ids, rows, rows, rows, three, table, rope_sections=(1, 0, 0))
     with pytest.raises(ArgumentError, match=r"move in 'kv': dst name token \d+ twice"):
         kv.move(ids[[1, 1]], ids[[2, 3]])

@@ -112,8 +112,7 @@ def drafted() -> Rig:
         ({"track_slots": (3, 4), "track_accepted": ONES[:1]}, r"track_accepted is torch.int64 \[1\].*\[2\]"),
         (
             {"track_slots": (3, 4), "track_accepted": ONES},
-            r"track_slots without state_slots would keep conv rows of one count beside recurrent rows of another "
-            r"\(fix: pass state_slots",
+            r"track_slots without state_slots would keep conv rows of one count beside recurrent rows of another",
         ),
     ],
 )

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import torch
 
 from statehal import env, trace
+from statehal.binding.checks import CheckedCausalConv1d, CheckedKVWriter
 from statehal.binding.description import Description
 from statehal.binding.layouts import layout_from
-from statehal.binding.merge import BoundMethods, merge
+from statehal.binding.library import compile_safe
+from statehal.binding.merge import BoundMethods, merge, wrapped
 from statehal.errors import ArgumentError, LayoutError
 from statehal.hookspecs import (
     IDS64,
@@ -136,8 +138,8 @@ class Binding:
             LayoutError: it keeps state of the other kind.
             PluginBroken: a plugin failed; names it and the hook.
         """
-        request = KVWriteRequest(self._own(subpool, "tokens"), self.device, self.compile_safe, self.check)
-        return cast("KVWriter", self._merge("statehal_fused_kv_write", "kv", request))
+        request = KVWriteRequest(self._own(subpool, "tokens"), self.device)
+        return cast("KVWriter", self._bound("statehal_fused_kv_write", "kv", request))
 
     def conv(self, subpool: SubPool) -> CausalConv1d:
         """The conv operations of a sub-pool; bind once and keep them, because ``prepare`` gives them the weights.
@@ -147,8 +149,8 @@ class Binding:
             LayoutError: it keeps state of the other kind.
             PluginBroken: a plugin failed; names it and the hook.
         """
-        request = CausalConv1dRequest(self._own(subpool, "slots"), self.device, self.compile_safe, self.check)
-        return cast("CausalConv1d", self._merge("statehal_causal_conv1d", "conv", request))
+        request = CausalConv1dRequest(self._own(subpool, "slots"), self.device)
+        return cast("CausalConv1d", self._bound("statehal_causal_conv1d", "conv", request))
 
     def describe(self, pool: StatePool | None = None) -> Description:
         """Who provides what; with a pool also for each of its sub-pools."""
@@ -164,6 +166,13 @@ class Binding:
     def _layout(self, spec: Spec, page_size: int) -> tuple[str, PoolLayout]:
         hook = "statehal_conv_state_layout" if spec.kind == "slots" else "statehal_pool_layout"
         return layout_from(self.registry.providers(hook, self.backend), spec, page_size, self.device)
+
+    def _bound(self, hook: str, label: str, request: KVWriteRequest | CausalConv1dRequest) -> BoundMethods:
+        bound, sub = self._merge(hook, label, request), request.subpool
+        if self.check:
+            checked: Any = CheckedKVWriter if sub.spec.kind == "tokens" else CheckedCausalConv1d
+            bound = wrapped(bound, checked(bound, sub))
+        return compile_safe(bound, sub) if self.compile_safe else bound
 
     def _merge(self, hook: str, label: str, request: object) -> BoundMethods:
         # views made in inference mode could not be written outside it

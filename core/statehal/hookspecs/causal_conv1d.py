@@ -22,10 +22,10 @@ class CausalConv1d(Protocol):
       prefill included, ends in exactly one commit.
     - ``x`` is ``[tokens, channels]``, channel-last, of the window's dtype, or of a dtype that a float32 window holds
       exactly (bfloat16, float16). It is read only. Outputs are of its dtype; ``out`` may be ``x``.
-    - Within a backend a token's output does not depend on the method, the batch or the chunk that it came by: verify and
-      commit leave, bit for bit, what decodes of the accepted tokens would have left.
-    - A batch of 0 is fine. No host sync. Index tensors are int32 or int64; values out of range never lead outside of the
-      pool, and are errors where checking is on.
+    - Within a backend a token's output does not depend on the method, the batch or the chunk that it came by: verify
+      and commit leave, bit for bit, what decodes of the accepted tokens would have left.
+    - A batch of 0 is fine. No host sync. Index tensors are int32 or int64; values out of range never lead outside of
+      the pool, and are errors where checking is on.
 
     Raises:
         ArgumentError: a shape, dtype, device or layer does not fit, or ``prepare`` was not called for the layer.
@@ -78,9 +78,10 @@ class CausalConv1d(Protocol):
             slots: ``[sequences]``, written so that the step's commit with count 1 makes it live.
             has_initial_state: bool ``[sequences]``; ``None`` means none has.
             initial_slots: ``[sequences]``, read from instead of ``slots`` and left as they are.
-            snapshots: ``(sequence, token_end, slot)``, each ``[snapshots]``: the window after ``token_end`` tokens of that
-                sequence, 0 to its length, becomes the live rows of that slot at the slot's present cursor; it needs no
-                commit. Nothing is saved of a padding sequence. The host's own kernels save the recurrent rows.
+            snapshots: ``(sequence, token_end, slot)``, each ``[snapshots]``: the window after ``token_end`` tokens of
+                that sequence, 0 to its length, becomes the live rows of that slot at the slot's present cursor; it
+                needs no commit. Nothing is saved of a padding sequence. The host's own kernels save the recurrent
+                rows.
             out: ``[tokens, channels]``.
 
         Returns:
@@ -114,16 +115,16 @@ class CausalConv1d(Protocol):
     ) -> "Tensor":
         """Convolve up to D tokens a request, the first certain and the rest drafts, and keep all until ``commit``.
 
-        D is the spec's ``verify_tokens``. Rows of a request past its D-th, and past the last ``query_start_loc``, are zero
-        and are not kept.
+        D is the spec's ``verify_tokens``. Rows of a request past its D-th, and past the last ``query_start_loc``, are
+        zero and are not kept.
 
         Args:
             layer: model layer id.
             x: ``[tokens, channels]``, exactly ``D`` rows a request unless ``query_start_loc`` is given.
             slots: ``[requests]``, no slot twice.
             query_start_loc: integers ``[requests + 1]`` of a ragged batch, 1 to D rows a request.
-            parents: integers ``[tokens]`` of a draft tree: the row, within the request, that a row follows, which is one
-                before it; -1 for the first. ``None``: a chain.
+            parents: integers ``[tokens]`` of a draft tree: the row, within the request, that a row follows, which is
+                one before it; -1 for the first. ``None``: a chain.
             out: ``[tokens, channels]``.
 
         Returns:
@@ -149,12 +150,13 @@ class CausalConv1d(Protocol):
             slots: ``[requests]``, each slot of the step once.
             accepted: integers ``[requests]``, 1 to D: how many tokens of this step are kept.
             path: integers ``[requests, D]`` of a tree: the accepted rows, root first; read up to ``accepted``.
-            state_slots: ``[requests, D]``: where the host's recurrent kernels left the rows after each token of the step
-                (of each place on the path, for a tree). Those of ``state_slots[b, accepted[b] - 1]`` are copied to
-                ``slots[b]``: every field but window, cursor and replay ring. Padding copies nothing. ``None``: the
+            state_slots: ``[requests, D]``: where the host's recurrent kernels left the rows after each token of the
+                step (of each place on the path, for a tree). Those of ``state_slots[b, accepted[b] - 1]`` are copied
+                to ``slots[b]``: every field but window, cursor and replay ring. Padding copies nothing. ``None``: the
                 host's kernels find the rows by a table and a count of their own.
             track_slots: ``[requests]``: further slots, each of which receives the whole checkpoint that a commit of
-                ``track_accepted`` tokens would leave. Needs ``state_slots`` where the spec has recurrent rows and drafts.
+                ``track_accepted`` tokens would leave. Needs ``state_slots`` where the spec has recurrent rows and
+                drafts.
             track_accepted: integers ``[requests]``, at most ``accepted``; 0 tracks nothing.
         """
         ...

@@ -13,9 +13,9 @@ class Prepared(Generic[T]):
     """A value made of tensors: ``make`` is called at once, and again by ``get`` after a tensor has changed.
 
     Seen are: writes that torch counts (``weight.copy_``, ``weight[...] = ``), ``weight.data = other``, which changes
-    memory and perhaps the dtype of the same tensor, and ``weight.resize_``. A write through ``weight.data`` or past torch
-    is not counted: after one, call ``prepare`` again. Tensors made under ``inference_mode`` count nothing, so of these the
-    value is made at every ``get``. No device sync.
+    memory and perhaps the dtype of the same tensor, and ``weight.resize_``. A write through ``weight.data`` or past
+    torch is not counted: after one, call ``prepare`` again. Tensors made under ``inference_mode`` count nothing, so
+    of these the value is made at every ``get``. No device sync.
 
     >>> import torch
     >>> weight = torch.ones(2)

@@ -32,14 +32,10 @@ class KVWriteRequest:
     Attributes:
         subpool: the sub-pool that will be written; its views and layout are final.
         device: the device of its buffer.
-        compile_safe: methods must be usable under ``torch.compile``: mutations declared, fakes registered.
-        check: add the checks that cost a device sync.
     """
 
     subpool: "SubPool"
     device: str
-    compile_safe: bool = False
-    check: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,6 @@ class CausalConv1dRequest:
 
     subpool: "SubPool"
     device: str
-    compile_safe: bool = False
-    check: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """Id spaces: what a set of ids counts, and in which pool."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from statehal.errors import ArgumentError, StaleIds, WrongIdSpace
+from statehal.errors import ArgumentError, IdError, StaleIds, WrongIdSpace
+from statehal.ids.epochs import Epoch
 
 if TYPE_CHECKING:
     import torch
@@ -39,13 +40,13 @@ class SpaceKey(NamedTuple):
 class Liveness(Protocol):
     """What a pool tells its spaces: the present epoch, pending copies, and whether ids are live (a device sync)."""
 
-    epoch: int
+    present: Epoch
 
     @property
     def copies_pending(self) -> bool:
         """Whether a page is still to be copied."""
 
-    def flush(self) -> None:
+    def flush(self) -> object:
         """Send the device all work that is pending."""
 
     def verify(self, key: SpaceKey, tensors: Sequence["torch.Tensor"]) -> None:
@@ -60,11 +61,16 @@ class IdSpace:
         key: the stable name.
         pool: the pool's epoch and liveness; ``None`` in a space that was unpickled.
         check: whether ``assume`` verifies the ids, which costs a device sync.
+        name: the key as one text, which ``torch.compile`` guards by value.
     """
 
     key: SpaceKey
     pool: Liveness | None = None
     check: bool = False
+    name: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.name = "/".join(map(str, self.key[:4])) + "".join(f"/{form}" for form in self.key.forms)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return IdSpace, (self.key,)
@@ -79,7 +85,7 @@ class IdSpace:
     @property
     def epoch(self) -> int:
         """How often pages have been moved by compaction."""
-        return 0 if self.pool is None else self.pool.epoch
+        return 0 if self.pool is None else self.pool.present.number
 
     def assume(self, *tensors: "torch.Tensor") -> Any:
         """Declare that integer tensors hold ids of this space: the one door for raw tensors.
@@ -106,7 +112,7 @@ class IdSpace:
                 raise ArgumentError(f"ids of {self} must have one shape: got {[tuple(t.shape) for t in tensors]}")
         if self.check and self.pool is not None:
             self.pool.verify(self.key, tensors)
-        return CLASSES[self.key.kind](self, tensors, self.epoch)
+        return CLASSES[self.key.kind](self, tensors, self.epoch if self.pool is None else self.pool.present)
 
     def accept(self, ids: "TypedIds", where: str) -> tuple["torch.Tensor", ...]:
         """The tensors of ``ids`` if they are of this space and no compaction came since; no device sync.
@@ -120,19 +126,22 @@ class IdSpace:
         """
         space = getattr(ids, "space", None)
         if space is not self and (space is None or not self.same(space)):
-            raise WrongIdSpace(self._mismatch(ids, where))
-        if self.pool is not None and self.key.kind != "virtual" and ids.epoch != self.pool.epoch:
-            raise StaleIds(
-                f"{where}: the ids are of epoch {ids.epoch} and the pool is at {self.pool.epoch}, because "
-                f"a compaction moved pages in between; they could name pages of other requests (fix: translate the "
-                f"virtual ids again)"
-            )
+            raise self.refusal(ids, where)
+        if self.pool is not None and not ids.live and self.key.kind != "virtual" and ids.epoch != self.epoch:
+            raise self.refusal(ids, where)
         if self.pool is not None and self.pool.copies_pending:
             self.pool.flush()  # a write to the source of a copy must come after it
         return ids.tensors
 
-    def _mismatch(self, ids: object, where: str) -> str:
+    def refusal(self, ids: object, where: str) -> IdError:
+        """The error for ids that ``accept`` refuses, with its text."""
         space = getattr(ids, "space", None)
+        if space is not None and self.same(space):
+            return StaleIds(
+                f"{where}: the ids are of epoch {getattr(ids, 'epoch', None)} and the pool is at {self.epoch}, because "
+                f"a compaction moved pages in between; they could name pages of other requests (fix: translate the "
+                f"virtual ids again)"
+            )
         if space is None:
             got = f"a bare {type(ids).__name__}, of which nothing says what it counts"
             fix = "pass ids made by kernel_ids(), or declare them with space.assume(tensor)"
@@ -143,4 +152,4 @@ class IdSpace:
                 if self.key.kind == "kernel"
                 else "use ids of the right space"
             )
-        return f"{where} takes {self} but was given {got} (fix: {fix})"
+        return WrongIdSpace(f"{where} takes {self} but was given {got} (fix: {fix})")

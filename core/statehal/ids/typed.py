@@ -7,6 +7,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from statehal.errors import ArgumentError
+from statehal.ids.epochs import Epoch
 from statehal.ids.spaces import IdSpace
 
 if TYPE_CHECKING:
@@ -24,19 +25,27 @@ class TypedIds:
 
     __slots__ = ("_epoch", "space", "tensors")
 
-    def __init__(self, space: IdSpace, tensors: Sequence[torch.Tensor], epoch: int | list[int]) -> None:
+    def __init__(self, space: IdSpace, tensors: Sequence[torch.Tensor], epoch: Epoch | int | list[Epoch]) -> None:
         self.space = space
         self.tensors = tuple(tensors)
+        if isinstance(epoch, int):
+            now = None if space.pool is None else space.pool.present
+            epoch = now if now is not None and now.number == epoch else Epoch(epoch)
         self._epoch = epoch if isinstance(epoch, list) else [epoch]  # one cell for all parts of a buffer
 
     @property
     def epoch(self) -> int:
         """See above; translating into a buffer again renews it for every part that was sliced from it."""
-        return self._epoch[0]
+        return self._epoch[0].number
 
-    @epoch.setter
-    def epoch(self, value: int) -> None:
-        self._epoch[0] = value
+    @property
+    def live(self) -> bool:
+        """Whether no compaction came since; ids that were copied or unpickled do not know, and say no."""
+        return self._epoch[0].live
+
+    def renew(self, epoch: Epoch) -> None:
+        """Say that the tensors have been translated again, in ``epoch``: these ids and every part sliced from them."""
+        self._epoch[0] = epoch
 
     @property
     def tensor(self) -> torch.Tensor:

@@ -9,12 +9,13 @@ from uuid import uuid4
 import torch
 
 from statehal.errors import ArgumentError, DoubleFree, ForeignPages, StepsInFlight
-from statehal.ids import IdSpace, SpaceKey
+from statehal.ids import Epoch, IdSpace, SpaceKey
 from statehal.pool.accounting import check_family, check_region
 from statehal.pool.compaction import Availability, Compaction, availability, compact
 from statehal.pool.families import make_families
 from statehal.pool.family import Family
 from statehal.pool.forks import refuse, watch
+from statehal.pool.graphs import outside
 from statehal.pool.liveness import check_sink, require_live
 from statehal.pool.member import Hygiene, Member
 from statehal.pool.pages import Pages
@@ -45,7 +46,7 @@ class StatePool:
         buffer: uint8 ``[total_bytes]`` on ``device``; page 0 of every sub-pool is the sink and stays zero.
         ops: the backend's memory operations.
         fingerprint: names this pool in id spaces, also after pickling.
-        epoch: how often compaction has moved pages; physical and kernel ids of an earlier epoch are stale.
+        present: the present epoch; compaction ends it, and physical and kernel ids made in it are stale then.
         in_flight: steps begun and not ended.
     """
 
@@ -66,7 +67,7 @@ class StatePool:
         self.ops = ops
         self.checking = check
         self.fingerprint = uuid4().hex
-        self.epoch = 0
+        self.present = Epoch(0, live=True)
         self.in_flight = 0
         self.forked = False
         # rounded up so that the buffer can be viewed as any dtype
@@ -98,6 +99,15 @@ class StatePool:
     def subpools(self) -> Mapping[str, SubPool]:
         """All sub-pools by name."""
         return self._subpools
+
+    @property
+    def epoch(self) -> int:
+        """How often compaction has moved pages; physical and kernel ids of an earlier epoch are stale."""
+        return self.present.number
+
+    @epoch.setter
+    def epoch(self, number: int) -> None:
+        self.present = self.present.next(number)
 
     @property
     def pending(self) -> bool:
@@ -222,7 +232,8 @@ class StatePool:
         names = self._subpools if subpool is None else (self[subpool].name,)
         refuse(self)
         result = compact([self._subpools[name].member for name in names], max_moves)
-        self.epoch += 1 if result.moves else 0
+        if result.moves:
+            self.epoch += 1
         return result
 
     def drain_work(self) -> tuple[WorkItem, ...]:
@@ -230,6 +241,7 @@ class StatePool:
 
         Whoever drains work runs it before anything that was issued afterwards; ``flush`` does both.
         """
+        outside("pending work of a pool", "it would be done at each run (fix: call flush() or kernel_ids() before)")
         refuse(self)
         batches = list(self._queue.drain())
         for name, sub in self._subpools.items():
@@ -262,8 +274,8 @@ class StatePool:
             else:
                 poison_pages(self.buffer, sub.layout, item.first)
 
-    def flush(self) -> None:
-        """Send the device all work that is pending; what fails stays pending."""
+    def flush(self) -> tuple[WorkItem, ...]:
+        """Send the device all work that is pending, and return it; what fails stays pending."""
         refuse(self)
         work = self.drain_work() if self.pending else ()
         for done, item in enumerate(work):
@@ -272,6 +284,7 @@ class StatePool:
             except BaseException:
                 self._undone = work[done:]
                 raise
+        return work
 
     def check(self) -> None:
         """Prove that no page is lost, shared or leaked, and that the sink is zero; reads the device.

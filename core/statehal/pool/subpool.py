@@ -1,6 +1,7 @@
 """One sub-pool as its users see it: pages, typed ids and views."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,10 +10,12 @@ from statehal.errors import ArgumentError
 from statehal.ids import IdSpace, KernelIds, PhysicalIds, SpaceKey, Unit, VirtualIds
 from statehal.layout import INT32_IDS, AddressForm, FormKind, PoolLayout
 from statehal.pool.family import Family
+from statehal.pool.graphs import outside
 from statehal.pool.liveness import require_allotted
 from statehal.pool.member import Member
 from statehal.pool.pages import Pages
 from statehal.pool.pool_plan import SubPoolPlan
+from statehal.pool.step_books import StepBooks
 from statehal.pool.views import field_view, page_views
 from statehal.spec import Spec
 
@@ -103,20 +106,20 @@ class SubPool:
             require_allotted(self, unit, ids)
         if out is None:
             outs = tuple([torch.empty_like(ids) for _ in multipliers])
-            out = KernelIds(kernel, outs, self.pool.epoch)
+            out = KernelIds(kernel, outs, self.pool.present)
         else:
             if not isinstance(out, KernelIds) or not kernel.same(out.space) or out.shape != ids.shape:
                 got = repr(out) if isinstance(out, KernelIds) else f"a bare {type(out).__name__}"
                 raise ArgumentError(f"out is {got}: expected {kernel} of shape {tuple(ids.shape)}, from kernel_buffer")
             outs = out.tensors
         self.pool.ops.translate(ids, self.table, self.page_size, multipliers, outs, unit)
-        out.epoch = self.pool.epoch
+        out.renew(self.pool.present)
         return out
 
     def kernel_buffer(self, *shape: int, unit: str = "tokens", dtype: torch.dtype = torch.int64) -> KernelIds:
         """Kernel ids, all padding, whose tensors keep their addresses: an ``out`` for ``kernel_ids``."""
         tensors = tuple(torch.zeros(shape, dtype=dtype, device=self.pool.device) for _ in self.forms)
-        return KernelIds(self.space("kernel", unit), tensors, self.pool.epoch)
+        return KernelIds(self.space("kernel", unit), tensors, self.pool.present)
 
     def physical_ids(self, virtual: VirtualIds) -> PhysicalIds:
         """Translate virtual ids into physical tokens or pages; unmapped ids become ids of page 0."""
@@ -127,12 +130,13 @@ class SubPool:
         out = torch.empty_like(virtual.tensors[0])
         multiplier = self.page_size if unit == "tokens" else 1
         self.pool.ops.translate(virtual.tensors[0], self.table, self.page_size, (multiplier,), (out,), unit)
-        return PhysicalIds(self.space("physical", unit), (out,), self.pool.epoch)
+        return PhysicalIds(self.space("physical", unit), (out,), self.pool.present)
 
     def view(self, field: str, layer: int, form: FormKind | None = None) -> torch.Tensor:
         """The strided view that kernel ids index, for one layer of one field; aliases the pool.
 
-        A whole-tensor operation on it would touch other layers' rows: index it, or zero pages through the pool.
+        A whole-tensor operation on it would touch other layers' rows: index it, or zero pages through the pool. No part
+        of a graph of ``torch.compile``, which may read such a view too late.
 
         Args:
             form: ``"row"`` ``[n_rows, *row]``, ``"block"`` or ``"page"`` ``[n, *token_shape, *row]``; by default the
@@ -142,6 +146,8 @@ class SubPool:
             LayoutError: no such field, or it lacks the form.
             ArgumentError: the field has no such layer.
         """
+        # inductor computes what is read through a view of another dtype after later mutations (pytorch#198101)
+        outside("view()", "reads through it could see bytes of later writes (fix: read in an operator of your own)")
         return field_view(self.buffer, self.layout, field, form or self.layout.kinds(field)[0], layer)
 
     def alloc(self, tokens: int) -> Pages:
@@ -155,6 +161,11 @@ class SubPool:
     def free(self, pages: Pages | int | Iterable[Pages] | Iterable[int]) -> None:
         """Give back handles or host ints of this sub-pool's family, in all of its members; see ``StatePool.free``."""
         self.pool.free(pages, family=self.family)
+
+    @cached_property
+    def step_books(self) -> StepBooks:
+        """Which slots of a conv sub-pool are between an operation and its commit, as far as checking knows."""
+        return StepBooks(self)
 
     @property
     def used_pages(self) -> int:

@@ -23,8 +23,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 class ReferenceCausalConv1d:
     """Implements ``statehal.hookspecs.CausalConv1d``.
 
-    ``prefill``, ``decode`` and ``verify`` are one computation over packed sequences (a decode is sequences of one token), so
-    a token's output does not depend on the method that it came by.
+    ``prefill``, ``decode`` and ``verify`` are one computation over packed sequences (a decode is sequences of one
+    token), so a token's output does not depend on the method that it came by.
     """
 
     def __init__(self, request: CausalConv1dRequest) -> None:
@@ -245,7 +245,9 @@ class ReferenceCausalConv1d:
                 f"{[count]} on {self._device}"
             )
 
-    def _points(self, where: str, sequence: Tensor, token_end: Tensor, slot: KernelIds) -> tuple[Tensor, Tensor, Tensor]:
+    def _points(
+        self, where: str, sequence: Tensor, token_end: Tensor, slot: KernelIds
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The three parts of ``snapshots``: sequences and token counts int64, slot ids; ``[n]`` each."""
         target = self._ids(where, slot)
         for name, tensor in (("snapshots[0]", sequence), ("snapshots[1]", token_end)):

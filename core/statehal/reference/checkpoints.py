@@ -53,7 +53,13 @@ def copy(slots: Slots, source: Tensor, target: Tensor) -> None:
 
 
 def track(
-    slots: Slots, ids: Tensor, targets: Tensor, counts: Tensor, accepted: Tensor, path: Tensor | None, states: Tensor | None
+    slots: Slots,
+    ids: Tensor,
+    targets: Tensor,
+    counts: Tensor,
+    accepted: Tensor,
+    path: Tensor | None,
+    states: Tensor | None,
 ) -> None:
     """Leave in ``targets`` ``[n]`` what a commit of ``counts`` would leave in ``ids``; arguments as of ``commit``.
 

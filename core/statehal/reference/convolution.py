@@ -89,9 +89,7 @@ class Weights:
         return weight.double(), None if bias is None else bias.double()
 
 
-def convolve(
-    packed: Packed, x: Tensor, history: Tensor, weights: Weights, parents: Tensor | None = None
-) -> Tensor:
+def convolve(packed: Packed, x: Tensor, history: Tensor, weights: Weights, parents: Tensor | None = None) -> Tensor:
     """``y[t, c] = activation(bias[c] + sum over i < W of weight[c, i] * input i - (W-1) of token t)``, rounded once.
 
     Sums are float64; oldest tap first, so that a token's sum does not depend on how it came.

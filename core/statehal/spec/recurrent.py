@@ -15,10 +15,10 @@ REPLAY = "replay"
 class ConvRecurrent(Spec):
     """A slot keeps, a layer, a window of conv inputs and one recurrent state; both are one checkpoint.
 
-    The window's fields depend on the backend's ``ConvStateLayout``; ``statehal.layout.conv_window`` builds them. An extra
-    field is a further recurrent row, committed and copied as ``state`` is; but one named ``replay`` is a ring of
-    ``window_rows`` rows, in which a host keeps the inputs since its checkpoint: a token's input lies in the row in which
-    its conv input lies in the window, so the same cursor finds both, and a commit moves nothing.
+    The window's fields depend on the backend's ``ConvStateLayout``; ``statehal.layout.conv_window`` builds them. An
+    extra field is a further recurrent row, committed and copied as ``state`` is; but one named ``replay`` is a ring
+    of ``window_rows`` rows, in which a host keeps the inputs since its checkpoint: a token's input lies in the row in
+    which its conv input lies in the window, so the same cursor finds both, and a commit moves nothing.
 
     Attributes:
         channels: conv channels of this rank.

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from statehal.binding.checks.books import Books
 from statehal.binding.checks.values import host, require_apart, require_between, require_distinct, slots_of
 from statehal.errors import ArgumentError
 from statehal.spec import ConvRecurrent
@@ -25,11 +24,11 @@ class CheckedCausalConv1d:
         WrongIdSpace: a slot that nobody holds.
     """
 
-    def __init__(self, methods: "CausalConv1d", sub: "SubPool", books: Books) -> None:
+    def __init__(self, methods: "CausalConv1d", sub: "SubPool") -> None:
         assert isinstance(sub.spec, ConvRecurrent)
         self._methods = methods
         self._sub = sub
-        self._books = books
+        self._books = sub.step_books
         self._drafts = sub.spec.verify_tokens
 
     def prefill(

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from statehal.binding.checks.values import host, require_between, require_distinct
@@ -83,4 +82,4 @@ class CheckedKVWriter:
             values = host(positions, *shape)
             if values is not None and cos_sin.dim() == 2:
                 used = (tokens > 0).expand(values.shape)
-                require_between(where, "positions", values, 0, torch.tensor(cos_sin.shape[0] - 1), used)
+                require_between(where, "positions", values, 0, cos_sin.shape[0] - 1, used)

@@ -1,20 +1,24 @@
 """Books of the steps of a conv sub-pool: which slots are between an operation and its commit."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from statehal.errors import StepError
-from statehal.pool import SubPool
+
+if TYPE_CHECKING:
+    from statehal.pool.subpool import SubPool
 
 
-class Books:
-    """What has happened to each slot since its last commit.
+class StepBooks:
+    """What has happened to each slot since its last commit; entered and read where checking is on.
 
-    Kept by virtual page and its generation, so that a compaction carries them along and a slot that was freed and handed
-    out again starts anew. Pages are physical, on the host, ``[n]``, padding left out.
+    Kept by virtual page and its generation, so that a compaction carries them along and a slot that was freed and
+    handed out again starts anew. Pages are physical, on the host, ``[n]``, padding left out.
     """
 
-    def __init__(self, sub: SubPool) -> None:
+    def __init__(self, sub: "SubPool") -> None:
         self._sub = sub
         self._groups = sub.layout.field("conv").layers
         count = sub.family.num_virtual
