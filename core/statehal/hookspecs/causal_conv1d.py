@@ -151,9 +151,10 @@ class CausalConv1d(Protocol):
             accepted: integers ``[requests]``, 1 to D: how many tokens of this step are kept.
             path: integers ``[requests, D]`` of a tree: the accepted rows, root first; read up to ``accepted``.
             state_slots: ``[requests, D]``: where the host's recurrent kernels left the rows after each token of the
-                step (of each place on the path, for a tree). Those of ``state_slots[b, accepted[b] - 1]`` are copied
-                to ``slots[b]``: every field but window, cursor and replay ring. Padding copies nothing. ``None``: the
-                host's kernels find the rows by a table and a count of their own.
+                step. Those after the last accepted token, ``state_slots[b, accepted[b] - 1]`` or, of a tree,
+                ``state_slots[b, path[b, accepted[b] - 1]]``, are copied to ``slots[b]``: every field but window,
+                cursor and replay ring. Padding copies nothing. ``None``: the host's kernels find the rows by a table
+                and a count of their own.
             track_slots: ``[requests]``: further slots, each of which receives the whole checkpoint that a commit of
                 ``track_accepted`` tokens would leave. Needs ``state_slots`` where the spec has recurrent rows and
                 drafts.

@@ -159,7 +159,7 @@ class ReferenceCausalConv1d:
         states = None
         if path is not None:
             require_index(where, "path", path, (count, drafts), self._device)
-            path = path.clamp(0, drafts - 1)
+            path = path.long().clamp(0, drafts - 1)
         if state_slots is not None:
             states = self._ids(where, state_slots)
             if tuple(state_slots.shape) != (count, drafts):

@@ -14,7 +14,7 @@ def commit(slots: Slots, ids: Tensor, accepted: Tensor, path: Tensor | None, sta
         ids: ``[n]``.
         accepted: ``[n]``, 1 to D.
         path: ``[n, D]``: the token at each position past the history, for a tree.
-        states: ``[n, D]``: slots in which the recurrent rows after each token are.
+        states: ``[n, D]``: slots in which the recurrent rows after each token of the step are.
     """
     valid, safe = slots.live(ids)
     protocol, cursor = slots.protocol, slots.cursors[safe]
@@ -38,7 +38,10 @@ def commit(slots: Slots, ids: Tensor, accepted: Tensor, path: Tensor | None, sta
         for view in slots.replay:
             put(view, target, view[source], (token < accepted[:, None]) & valid[:, None])
     if states is not None:
-        readable, origin = slots.live(states.gather(1, accepted[:, None].long() - 1)[:, 0])
+        last = accepted[:, None].long() - 1
+        if path is not None:
+            last = path.gather(1, last)
+        readable, origin = slots.live(states.gather(1, last)[:, 0])
         for view in slots.states:
             put(view, (safe,), view[origin], valid & readable)
     put(slots.cursors, (safe,), after, valid)
