@@ -77,6 +77,43 @@ class Model:
         """End the step."""
         self.live |= {slot: self.next[slot] for slot in slots if slot > 0}
 
+    def keep(self, slot: int, x: Rows) -> None:
+        """Take tokens into a slot and end the step; padding keeps nothing."""
+        if slot > 0:
+            self.live[slot] = (self.history(slot) + x)[len(x) :]
+
+
+EVERY_WINDOW = {
+    "ring": ConvStateLayout(),
+    "offset": ConvStateLayout(protocol="offset"),
+    "rollback": ConvStateLayout(protocol="rollback"),
+    "ring channels first, block form": ConvStateLayout("channels_first", forms=("block",)),
+    "offset padded, row form": ConvStateLayout(channel_multiple=4, protocol="offset", forms=("row",)),
+    "rollback channels first, padded": ConvStateLayout("channels_first", 8, "rollback"),
+}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Which row of a window of ``rows`` rows is which, by protocol: live rows, positions of a step, cursors."""
+
+    protocol: str
+    width: int
+    rows: int
+
+    def live(self, cursor: int) -> list[int]:
+        """Rows of the history, oldest first, before a step and after its commit."""
+        first = {"ring": cursor, "offset": cursor, "rollback": self.rows - self.width + 1}[self.protocol]
+        return [(first + n) % self.rows for n in range(self.width - 1)]
+
+    def of(self, cursor: int, position: int) -> int:
+        """The row of a position from 1 on during a step; that of token j is ``width - 1 + j``."""
+        return (cursor + position) % self.rows if self.protocol == "ring" else position - 1
+
+    def after(self, cursor: int, accepted: int) -> int:
+        """The cursor that a commit leaves."""
+        return {"ring": (cursor + accepted) % self.rows, "offset": accepted - 1, "rollback": 0}[self.protocol]
+
 
 def layouts(conv: ConvStateLayout) -> Any:
     """Layouts for a plan, with that window for slots."""
@@ -95,12 +132,13 @@ class Rig:
     sub: SubPool
     conv: CausalConv1d
     slots: KernelIds
+    index: torch.dtype = torch.int64
 
     def pick(self, *slots: int) -> KernelIds:
         """Kernel ids by the number of an allocated slot, from 1; 0 and negative numbers are padding."""
         numbers = torch.tensor(slots, dtype=torch.int64)
         tensors = [tensor[(numbers - 1).clamp(min=0)].where(numbers > 0, numbers) for tensor in self.slots.tensors]
-        ids: KernelIds = self.sub.space("kernel", "pages").assume(*tensors)
+        ids: KernelIds = self.sub.space("kernel", "pages").assume(*(tensor.to(self.index) for tensor in tensors))
         return ids
 
     def physical(self, slot: int) -> int:
@@ -144,6 +182,24 @@ def rig(
     return made
 
 
+def with_model(made: Rig, seed: int) -> Model:
+    """A model of the first layer, of which both get new weights."""
+    spec = made.sub.spec
+    assert isinstance(spec, statehal.ConvRecurrent)
+    dtype = getattr(torch, spec.dtype)
+    weight, bias = whole(seed, spec.channels, spec.width, dtype=dtype), whole(seed + 1, spec.channels, dtype=dtype)
+    made.conv.prepare(spec.layers[0], weight, bias)
+    return Model(spec.width, spec.channels, lists(weight), lists(bias))
+
+
+def places(made: Rig) -> Places:
+    """Where rows lie in its windows."""
+    spec, conv = made.sub.spec, made.sub.layout.conv
+    assert isinstance(spec, statehal.ConvRecurrent)
+    assert conv is not None
+    return Places(conv.protocol, spec.width, spec.width - 1 + spec.verify_tokens - 1)
+
+
 def whole(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Small whole numbers: their sums of products are exact in any order, so results can be compared bit for bit."""
     generator = torch.Generator().manual_seed(seed)
@@ -158,6 +214,17 @@ def noise(seed: int, *shape: int, dtype: torch.dtype) -> Tensor:
 def lists(tensor: Tensor) -> Any:
     """Its values as lists of Python floats."""
     return tensor.double().tolist()
+
+
+def line(parents: list[int], row: int) -> list[int]:
+    """The rows of a draft tree from its root to this one."""
+    return [*(line(parents, parents[row]) if parents[row] >= 0 else []), row]
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape and dtype have the same bits: zeros of two signs do not."""
+    as_bytes = [tensor.contiguous().view(torch.uint8) for tensor in (one, other)]
+    return one.dtype == other.dtype and torch.equal(*as_bytes)
 
 
 def refused(made: Rig, error: type[Exception], text: str, call: Callable[[], Any]) -> None:
