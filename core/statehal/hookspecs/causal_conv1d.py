@@ -68,8 +68,9 @@ class CausalConv1d(Protocol):
     ) -> "Tensor":
         """Convolve packed sequences of any lengths, one included, and leave each slot's last ``W - 1`` inputs.
 
-        A sequence with no tokens and no initial state zeroes its slot. Tokens past the last ``query_start_loc`` give
-        zero rows.
+        A sequence with no tokens and no initial state zeroes its slot; one with an initial state takes that, recurrent
+        rows included, because no kernel of the host runs for it. Tokens past the last ``query_start_loc`` give zero
+        rows.
 
         Args:
             layer: model layer id.
