@@ -77,7 +77,7 @@ class ReferenceCausalConv1d:
     ) -> Tensor:
         where = f"prefill of layer {layer} of {self._name!r}"
         ids, weights = self._begin(where, layer, slots)
-        count, taps = ids.shape[0], self._spec.width - 1
+        count = ids.shape[0]
         x = self._rows(where, x, x.shape[0], out)
         require_index(where, "query_start_loc", query_start_loc, (count + 1,), self._device)
         source = ids if initial_slots is None else self._ids(where, initial_slots)
@@ -93,22 +93,17 @@ class ReferenceCausalConv1d:
         packed = Packed.of(query_start_loc, x.shape[0])
         result = blank(convolve(packed, x, history, weights), packed.used(valid))
 
-        def state(sequence: Tensor, tokens: Tensor) -> Tensor:
-            """The last inputs after that many tokens of a sequence: ``[n, width - 1, channels]``."""
-            last = tokens[:, None] - taps + torch.arange(taps, device=x.device)
-            return packed.rows(x, history, sequence[:, None], last)
-
         every = torch.arange(count, device=x.device)
-        final = state(every, packed.length.clamp(min=0))
-        saved = None if points is None else state(*points[:2])
-        steps = self._slots.protocol.steps(ids)
-        self._slots.place(layer, ids, steps + 1, final, valid[:, None].expand(-1, taps))
-        if points is not None and saved is not None:
+        position = self._slots.protocol.steps(ids) + 1
+        final = packed.state(x, history, every, packed.length.clamp(min=0))
+        self._slots.place(layer, ids, position, final, valid[:, None].expand(position.shape))
+        if points is not None:
             sequence, tokens, target = points
-            meant = (sequence >= 0) & (sequence < count) & (tokens >= 0)
-            known = torch.cat([valid, valid.new_zeros(1)])[sequence.clamp(0, count)]
-            length = torch.cat([packed.length, packed.length.new_zeros(1)])[sequence.clamp(0, count)]
-            checkpoints.save(self._slots, layer, target, saved, meant & known & (tokens <= length))
+            exists = (sequence >= 0) & (sequence < count)
+            at = sequence.where(exists, count)  # past the last: a sequence of no tokens that is padding
+            length = torch.cat([packed.length, packed.length.new_zeros(1)])[at]
+            due = torch.cat([valid, valid.new_zeros(1)])[at] & (tokens >= 0) & (tokens <= length)
+            checkpoints.save(self._slots, layer, target, packed.state(x, history, at, tokens), due)
         checkpoints.skip(self._slots, layer, ids, source, packed.length == 0, has_initial_state)
         return result if out is None else out.copy_(result)
 

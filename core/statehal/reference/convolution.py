@@ -60,6 +60,12 @@ class Packed:
         new = x[(self.start[sequence] + place).clamp(0, tokens)]
         return torch.where((place < 0)[..., None], old, new)
 
+    def state(self, x: Tensor, history: Tensor, sequence: Tensor, tokens: Tensor) -> Tensor:
+        """The last inputs after ``tokens`` ``[n]`` tokens of a ``sequence`` ``[n]``: ``[n, width - 1, channels]``."""
+        taps = history.shape[1]
+        last = tokens[:, None] - taps + torch.arange(taps, device=x.device)
+        return self.rows(x, history, sequence[:, None], last)
+
     def back(self, width: int, parents: Tensor | None) -> Iterator[Tensor]:
         """The place of the input under each tap, present token first, as ``rows`` counts: ``width`` times ``[tokens]``.
 
