@@ -1,12 +1,15 @@
 """With checking on: a step without its commit, with two, or not of all layers; through reuse, copies and compaction."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
+import statehal
 from reference.conv_oracle import Rig, refused, rig
-from statehal.errors import StepError, WrongIdSpace
+from statehal.binding.checks import CheckedCausalConv1d
+from statehal.errors import ArgumentError, StepError, WrongIdSpace
 
 ONES = torch.ones(2, dtype=torch.int64)
 
@@ -60,9 +63,8 @@ def test_a_commit_before_all_layers_ran(made: Rig) -> None:
 
 def test_layers_of_one_step_have_one_count(made: Rig) -> None:
     made.conv.verify(0, x(2), made.pick(1), query_start_loc=torch.tensor([0, 2]))
-    text = r"slot \d+ has 3 tokens here and 2 in another layer of this step: expected one count"
+    text = r"slot \d+ does something else in another layer of this step: expected as many tokens in all layers"
     refused(made, StepError, text, lambda: made.conv.verify(2, x(3), made.pick(1)))
-    text = r"slot \d+ has 1 tokens here and 2 in another"
     refused(made, StepError, text, lambda: made.conv.decode(2, x(1), made.pick(1)))
 
 
@@ -138,6 +140,121 @@ def test_a_compaction_in_a_step_carries_the_books_along() -> None:
     made.conv.commit(after, torch.ones(3, dtype=torch.int64))
     with pytest.raises(StepError, match="no step"):
         made.conv.commit(after, torch.ones(3, dtype=torch.int64))
+
+
+def test_two_bindings_of_one_sub_pool_share_the_books(made: Rig) -> None:
+    other = statehal.bind("cpu", "reference", check=True).conv(made.sub)
+    for layer in (0, 2):
+        other.prepare(layer, torch.ones(3, 4))
+    step(made, 1)
+    with pytest.raises(StepError, match="has run for slot"):
+        other.decode(0, x(1), made.pick(1))
+    other.commit(made.pick(1), ONES[:1])
+    with pytest.raises(StepError, match="no step to commit"):
+        made.commit(1)
+
+
+def test_layers_that_read_from_different_slots(made: Rig) -> None:
+    """``initial_slots``, or a flag, passed to one layer and forgotten in the next."""
+    loc, yes = torch.tensor([0, 1]), torch.tensor([True])
+    made.conv.prefill(0, x(1), loc, made.pick(1), yes, initial_slots=made.pick(2))
+    text = "does something else in another layer of this step: expected one slot to read from in all layers"
+    for arguments in ((yes,), (), (~yes,)):
+        call = partial(made.conv.prefill, 2, x(1), loc, made.pick(1), *arguments)
+        refused(made, StepError, text, call)
+    made.conv.prefill(2, x(1), loc, made.pick(1), yes, initial_slots=made.pick(2))
+    made.commit(1)
+
+
+@pytest.mark.parametrize("other", [None, [-1, 0, 0]])
+def test_layers_that_verify_different_trees(made: Rig, other: list[int] | None) -> None:
+    made.conv.verify(0, x(3), made.pick(1), parents=torch.tensor([-1, 0, 1] if other else [-1, 0, 0]))
+    parents = None if other is None else torch.tensor(other)
+    call = partial(made.conv.verify, 2, x(3), made.pick(1), parents=parents)
+    refused(made, StepError, "expected one tree in all layers", call)
+    chain = torch.tensor([-1, 0, 1])
+    made.conv.verify(2, x(3), made.pick(1), parents=torch.tensor([-1, 0, 0]) if other is None else chain)
+
+
+def test_a_tree_that_is_committed_without_its_path(made: Rig) -> None:
+    for layer in (0, 2):
+        made.conv.verify(layer, x(3), made.pick(1), parents=torch.tensor([-1, 0, 0]))
+    text = r"request 0 verified a tree without a path: row 2 does not follow row 1 in its tree \(fix: pass path\)"
+    refused(made, ArgumentError, text, lambda: made.commit(1, accepted=[3]))
+    text = r"path\[0, 2\] is 2: row 2 does not follow row 1 in its tree"
+    path = torch.tensor([[0, 1, 2]])
+    refused(made, ArgumentError, text, lambda: made.conv.commit(made.pick(1), torch.tensor([3]), path=path))
+    made.commit(1, accepted=[2])
+
+
+def test_a_snapshot_of_some_layers_alone(made: Rig) -> None:
+    loc, points = torch.tensor([0, 2]), (torch.tensor([0]), torch.tensor([1]), made.pick(4))
+    made.conv.prefill(0, x(2), loc, made.pick(1), snapshots=points)
+    lacks = r"the snapshot in slot \d+ lacks layers \[2\] \(fix: pass the same snapshots to every layer\)"
+    refused(made, StepError, "read_state of 'conv': " + lacks, lambda: made.conv.read_state(made.pick(4)))
+    made.conv.prefill(2, x(2), loc, made.pick(1))
+    refused(made, StepError, "commit of 'conv': " + lacks, lambda: made.commit(1))
+    made.conv.zero_slots(made.pick(4))
+    made.commit(1)
+
+
+def test_a_snapshot_can_be_read_before_the_commit_and_taken_again(made: Rig) -> None:
+    loc, points = torch.tensor([0, 2]), (torch.tensor([0]), torch.tensor([1]), made.pick(4))
+    for _ in range(2):
+        for layer in (0, 2):
+            made.conv.prefill(layer, x(2), loc, made.pick(1), snapshots=points)
+        made.conv.read_state(made.pick(4))
+        made.commit(1)
+
+
+def test_an_operation_that_fails_half_way() -> None:
+    """What a provider raises that is no refusal may have come after a part was written: a retry is no way out."""
+
+    class Failing:
+        def __init__(self, methods: Any) -> None:
+            self.methods, self.broken = methods, False
+
+        def decode(self, *args: Any, **options: Any) -> torch.Tensor:
+            if self.broken:
+                raise RuntimeError("a kernel failed")
+            return self.methods.decode(*args, **options)  # type: ignore[no-any-return]
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.methods, name)
+
+    made = rig(4, 3)
+    failing = Failing(made.conv)
+    conv: Any = CheckedCausalConv1d(failing, made.sub)
+    failing.broken = True
+    with pytest.raises(RuntimeError, match="a kernel failed"):
+        conv.decode(0, x(2), made.pick(1, 2))
+    failing.broken = False
+    text = r"an operation failed half-way for slot \d+ \(fix: empty it with zero_slots, or copy a checkpoint over it\)"
+    for call in (
+        partial(conv.decode, 0, x(2), made.pick(3, 2)),
+        partial(conv.commit, made.pick(1), ONES[:1]),
+        partial(conv.read_state, made.pick(2)),
+        partial(conv.copy_slots, made.pick(1), made.pick(4)),
+    ):
+        with pytest.raises(StepError, match=text):
+            call()
+    conv.zero_slots(made.pick(1))
+    conv.copy_slots(made.pick(3), made.pick(2))
+    conv.decode(0, x(2), made.pick(1, 2))
+    conv.commit(made.pick(1, 2), ONES)
+    with pytest.raises(ArgumentError):
+        conv.decode(0, x(3), made.pick(1, 2))
+    conv.decode(0, x(2), made.pick(1, 2))
+
+
+def test_slots_are_given_up_with_zero_slots(made: Rig) -> None:
+    """A host that keeps its own free slots aborts a request in the middle of a step, and uses the slot again."""
+    made.conv.decode(0, x(1), made.pick(1))
+    with pytest.raises(StepError, match="empty a slot that is given up with zero_slots"):
+        made.conv.decode(0, x(1), made.pick(1))
+    made.conv.zero_slots(made.pick(1))
+    step(made, 1)
+    made.commit(1)
 
 
 def test_without_checking_nothing_is_asked() -> None:

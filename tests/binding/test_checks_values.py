@@ -1,6 +1,7 @@
 """With checking on: slots used in two ways, counts and places out of range, positions outside of the table."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import statehal
 from reference.conv_oracle import Rig, refused, rig
 from reference.kv_oracle import raw
-from statehal.errors import ArgumentError, WrongIdSpace
+from statehal.errors import ArgumentError, StepError, WrongIdSpace
 
 YES = torch.tensor([True, True])
 
@@ -93,11 +94,19 @@ def test_accepted(made: Rig, first: int, second: int) -> None:
     made.conv.commit(made.pick(1, 2), ints(3, 2))
 
 
-@pytest.mark.parametrize("path", [(1, 2, 0), (0, 2, 1), (0, 0, 1), (0, 1, 3), (0, -1, 2)])
-def test_paths(made: Rig, path: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ((1, 2, 0), r"path\[0, 0\] is 1: row 1 is not the first in its tree"),
+        ((0, 2, 1), r"path\[0, 1\] is 2: row 2 does not follow row 0 in its tree \(fix: pass the accepted rows, root"),
+        ((0, 0, 1), r"path\[0, 1\] is 0: row 0 does not follow row 0"),
+        ((0, 1, 3), r"path\[0, 2\] is 3: expected 0 to 2"),
+        ((0, -1, 2), r"path\[0, 1\] is -1: expected 0 to 2"),
+    ],
+)
+def test_paths(made: Rig, path: tuple[int, ...], text: str) -> None:
     verified(made)
     paths = torch.tensor([path, [0, 1, 9]])
-    text = r"path\[0, \d\] is -?\d: expected"
     refused(made, ArgumentError, text, lambda: made.conv.commit(made.pick(1, 2), ints(3, 2), path=paths))
     paths[0] = ints(0, 1, 2)
     made.conv.commit(made.pick(1, 2), ints(3, 2), path=paths)
@@ -119,14 +128,44 @@ def test_slots_of_a_commit_that_clash(made: Rig) -> None:
     cases: list[tuple[str, Any]] = [
         (r"state_slots name slot \d+, which is one of the slots of other", ([[1, 2, 4], [2, 5, -1]], (6, -1))),
         (r"track_slots name slot \d+ twice", (good, (6, 6))),
-        (r"track_slots name slot \d+, which is one of the slots or state_slots", (good, (2, 6))),
-        (r"track_slots name slot \d+, which is one of the slots or state_slots", (good, (-1, 5))),
+        (r"track_slots name slot \d+, which is one of the slots", (good, (2, 6))),
+        (r"track_slots name slot \d+, which is one of the state_slots", (good, (-1, 5))),
+        (r"state_slots name slot \d+ twice", ([[1, 3, 3], [2, 5, -1]], (6, -1))),
+        (r"state_slots name slot \d+ twice", ([[1, 3, 4], [2, 4, -1]], (6, -1))),
+        (r"state_slots\[0, 1\] is padding, and the step keeps the conv rows", ([[1, -1, 4], [2, 5, -1]], (6, -1))),
+        (r"state_slots\[0, 0\] is padding, and the step keeps the conv rows", ([[-1, 3, 4], [2, 5, -1]], (6, -1))),
         (r"track_accepted\[1\] is 3: expected 0 to 2", (good, (6, -1), (1, 3))),
         (r"track_accepted\[0\] is -1: expected 0 to 2", (good, (6, -1), (-1, 0))),
     ]
     for text, arguments in cases:
         refused(made, ArgumentError, text, lambda arguments=arguments: commit(*arguments))  # type: ignore[misc]
-    commit(good, (6, -1), (2, 0))
+    commit(good, (6, 1), (2, 0))  # a request that tracks nothing may name any slot
+
+
+def test_scratch_slots_in_the_middle_of_a_step(made: Rig) -> None:
+    verified(made)
+    made.conv.decode(0, x(1), made.pick(4))
+    states = made.pick(1, 3, 4, 2, 5, 4).reshape(2, 3)
+    text = r"state_slots name slot \d+, whose step is not committed"
+    call = partial(made.conv.commit, made.pick(1, 2), ints(3, 2), state_slots=states)
+    refused(made, StepError, text, call)
+
+
+def test_a_batch_that_pads_what_it_does_not_use(made: Rig) -> None:
+    """As a captured graph does: padding slots, no tokens for them, any values beside them."""
+    slots, ends = made.pick(1, -1, -1), torch.tensor([0, 2, 2, 2])
+    flags = torch.tensor([True, True, False])
+    points = ints(0, 7, -3), ints(1, 9, 9), made.pick(6, -1, 0)
+    prefix = made.pick(5, -1, 2)
+    made.conv.prefill(0, x(2), ends, slots, flags, initial_slots=prefix, snapshots=points)
+    states = made.pick(1, -1, -1, -1, -1, -1, -1, -1, -1).reshape(3, 3)
+    made.conv.commit(
+        slots,
+        ints(1, 99, -5),
+        state_slots=states,
+        track_slots=made.pick(3, -1, -1),
+        track_accepted=ints(1, 7, -1),
+    )
 
 
 def test_slots_of_a_prefill_that_clash(made: Rig) -> None:
@@ -139,7 +178,9 @@ def test_slots_of_a_prefill_that_clash(made: Rig) -> None:
     cases: list[tuple[str, Any]] = [
         (r"initial_slots read slot \d+, which another sequence writes", ((2, 1),)),
         (r"snapshots name slot \d+ twice", ((1, 2), ((0, 1), (1, 1), (3, 3)))),
-        (r"snapshots name slot \d+, which is one of the slots", ((1, 2), ((0,), (1,), (2,)))),
+        (r"snapshots name slot \d+, which is one of the slots or", ((1, 2), ((0,), (1,), (2,)))),
+        (r"snapshots name slot \d+, which is one of the slots or initial_slots", ((5, 2), ((0,), (1,), (5,)))),
+        (r"initial_slots\[1\] is 0: expected 1 to", ((1, -1),)),
         (r"snapshots\[0\]\[0\] is 2: expected 0 to 1", ((1, 2), ((2,), (1,), (3,)))),
         (r"snapshots\[1\]\[1\] is 3: expected 0 to 2", ((1, 2), ((0, 1), (3, 3), (3, 4)))),
         (r"snapshots\[1\]\[0\] is -1: expected 0 to 3", ((1, 2), ((0,), (-1,), (3,)))),
@@ -207,6 +248,11 @@ def test_positions_and_moves_of_attention_rows() -> None:
         three = torch.stack([good, wrong, good])
         with pytest.raises(ArgumentError, match=r"positions\[1, 2\] is"):
             kv.rope_write(0, ids, rows, rows, rows, three, table, rope_sections=(1, 0, 0))
+    twice = ids[[1, 2, 1]]
+    with pytest.raises(ArgumentError, match=r"write to layer 0 of 'kv': ids name token \d+ twice"):
+        kv.write(0, twice, rows[:3], rows[:3])
+    with pytest.raises(ArgumentError, match=r"rope_write to layer 0 of 'kv': ids name token \d+ twice"):
+        kv.rope_write(0, twice, rows[:3], rows[:3], rows[:3], good[:3], table)
     with pytest.raises(ArgumentError, match=r"move in 'kv': dst name token \d+ twice"):
         kv.move(ids[[1, 1]], ids[[2, 3]])
     assert raw(pool.buffer) == before
@@ -218,3 +264,24 @@ def test_positions_and_moves_of_attention_rows() -> None:
     pool.free(pages)
     with pytest.raises(WrongIdSpace, match="no page in use"):
         kv.write(0, ids, rows, rows)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_scales_that_nothing_can_be_divided_by(value: float) -> None:
+    hal = statehal.bind("cpu", "reference", check=True)
+    specs = [statehal.Attention("kv", (0,), 1, 4, "int8"), statehal.Latent("mla", (1,), 4, 2, "float8_e5m2")]
+    pool = hal.allocate(hal.plan(specs, tokens=16, page_size=4))
+    pages = pool.alloc(2)
+    kv, mla = hal.kv(pool["kv"]), hal.kv(pool["mla"])
+    ids, rows, bad = pool["kv"].kernel_ids(pages.token_ids()), torch.ones(2, 1, 4), torch.tensor([value])
+    latent, table = pool["mla"].kernel_ids(pages.token_ids()), torch.ones(3, 2)
+    calls: dict[str, Callable[[], Any]] = {
+        "k_scale": lambda: kv.write(0, ids, rows, rows, k_scale=bad),
+        "v_scale": lambda: kv.rope_write(0, ids, rows, rows, rows, ints(0, 1), table, v_scale=bad),
+        "scale": lambda: mla.write_latent(1, latent, rows[:, 0], rows[:, 0, :2], scale=bad),
+    }
+    before = raw(pool.buffer)
+    for name, call in calls.items():
+        with pytest.raises(ArgumentError, match=rf" {name} is {value}: expected a positive, finite scale"):
+            call()
+    assert raw(pool.buffer) == before

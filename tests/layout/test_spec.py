@@ -113,6 +113,13 @@ def test_a_replay_ring_has_the_rows_of_its_window(rows: int) -> None:
         recurrent(verify_tokens=3, extra=(ExtraField("replay", (5,), "float32"),))
 
 
+def test_a_window_belongs_to_one_layer() -> None:
+    with pytest.raises(
+        SpecError, match=r"has shared=\(\(5, 0\),\): a window belongs to one layer, because every layer"
+    ):
+        recurrent(shared=((5, 0),))
+
+
 @pytest.mark.parametrize("name", ["conv", "state", "cursor"])
 def test_an_extra_field_has_a_name_of_its_own(name: str) -> None:
     with pytest.raises(SpecError, match=rf"extra fields named \['{name}'\], which a slot has anyway"):

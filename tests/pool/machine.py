@@ -1,6 +1,7 @@
 """Random operations on a pool and its model, as a Hypothesis state machine."""
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
@@ -10,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pool.misuse import MISUSES, binding
 from pool.model import Claim
 from pool.shapes import Shape
+from pool.stops import Stop
 from pool.twin import Twin
 from statehal.errors import StaleIds
 from statehal.ids import KernelIds
@@ -257,6 +259,14 @@ class PoolMachine(RuleBasedStateMachine):
     def settle(self, drained: bool) -> None:
         self.twin.settle(drained=drained)
         self.saw("drain_work and run" if drained else "flush")
+
+    @rule(at=st.integers(0, 8))
+    def interrupt(self, at: int) -> None:
+        """Work that is not done stays pending: whoever asks for it next gets all of it."""
+        call = self.pool.drain_work if at < 2 else self.pool.flush  # what is drained and then fails is the host's
+        with Stop(at), suppress(torch.OutOfMemoryError):
+            call()
+        self.saw("work is interrupted", self.pool.pending)
 
     @rule(kind=st.sampled_from(sorted(MISUSES)), one=which, number=which)
     def misuse(self, kind: str, one: int, number: int) -> None:

@@ -34,6 +34,7 @@ ALWAYS = {
     "retain",
     "translate",
     "truncate",
+    "work is interrupted",
     "write",
 }
 WITH_SLABS = {"compaction", "compaction frees a slab", "reuse after compaction", "slab changes owner", "stale ids"}

@@ -60,8 +60,9 @@ def execute(request: pytest.FixtureRequest) -> object:
     return run
 
 
-def test_nothing_to_do_is_no_work() -> None:
-    pool = make(full(), swa())
+@pytest.mark.parametrize("hygiene", ["zero", "none", "poison"])
+def test_nothing_to_do_is_no_work(hygiene: Hygiene) -> None:
+    pool = make(full(), swa(), hygiene=hygiene)
     assert pool.drain_work() == ()
     pool.free(pool.alloc(0))
     with pytest.raises(ValueError, match="expected an integer"):

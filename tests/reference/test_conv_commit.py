@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from reference.conv_oracle import EVERY_WINDOW, Rig, line, noise, places, refused, rig, same, whole
-from statehal.errors import ArgumentError
+from statehal.errors import ArgumentError, LayoutError
+from statehal.layout import ConvStateLayout
 from statehal.spec import ExtraField
 
 LAYERS = (4, 1)
@@ -214,6 +215,9 @@ def test_conv_and_recurrent_rows_cannot_be_of_two_counts(spec: dict[str, Any]) -
 # ------------------------------------------------------------------------------------------------------- replay rings
 
 
+RINGS = [name for name, window in EVERY_WINDOW.items() if window.protocol == "ring"]
+
+
 def ring_of(made: Rig, slot: int, layer: int) -> torch.Tensor:
     """The replay ring of a slot: ``[window_rows, 2]``."""
     return made.sub.view("replay", layer, "page")[made.physical(slot), 0]
@@ -235,7 +239,7 @@ def read(made: Rig, slot: int, cursor: int, count: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("trees", [False, True])
-@pytest.mark.parametrize("name", EVERY_WINDOW)
+@pytest.mark.parametrize("name", RINGS)
 @pytest.mark.parametrize(("width", "drafts"), [(2, 5), (4, 4), (8, 2), (3, 8), (4, 1)])
 def test_a_replay_ring(width: int, drafts: int, name: str, trees: bool) -> None:
     """The cursor that finds the window's rows finds the inputs; a commit moves none of them, but for a tree."""
@@ -273,7 +277,7 @@ def test_a_replay_ring(width: int, drafts: int, name: str, trees: bool) -> None:
             assert all(map(same, after, before))
 
 
-@pytest.mark.parametrize("name", EVERY_WINDOW)
+@pytest.mark.parametrize("name", RINGS)
 def test_a_tracked_slot_has_the_replay_ring_of_its_count(name: str) -> None:
     """Its rows are found by its own cursor, and a tree's are in the order of a chain."""
     ring = (ExtraField("replay", (5, 2), "int32"),)
@@ -288,3 +292,38 @@ def test_a_tracked_slot_has_the_replay_ring_of_its_count(name: str) -> None:
     assert read(made, 4, 0, 2) == [[50, 52]] * 2
     assert made.sub.view("cursor", 1, "page")[made.physical(4), 0, 0] == places(made).after(0, 2)
     assert same(live(made, 4)[0, 0], x[[0, 2]])
+
+
+@pytest.mark.parametrize("name", RINGS)
+@pytest.mark.parametrize(("has", "elsewhere"), [(None, False), (False, False), (True, False), (True, True)])
+def test_an_empty_sequence_takes_the_inputs_since_its_checkpoint(name: str, has: bool | None, elsewhere: bool) -> None:
+    """No kernel of the host runs for it: its replay ring comes with the window, found by the new cursor."""
+    ring = (ExtraField("replay", (5, 2), "int32"),)
+    made = rig(3, 3, layers=LAYERS, window=EVERY_WINDOW[name], verify_tokens=4, extra=ring, state=(2,))
+    cursors = made.sub.view("cursor", 1, "page")
+    for slot, turns in ((1, 1), (2, 3)):
+        for turn in range(turns):
+            for layer in LAYERS:
+                made.conv.verify(layer, noise(turn, 4, 3, dtype=torch.float32), made.pick(slot))
+            cursor = int(cursors[made.physical(slot), 0, 0])
+            put(made, slot, cursor, [100 * slot + 10 * turn + n for n in range(4)])
+            made.commit(slot, accepted=[3])
+    source = 1 if elsewhere else 2
+    first = int(cursors[made.physical(source), 0, 0]) - 3
+    pending = read(made, source, first, 3)
+    initial = made.pick(1) if elsewhere else None
+    for layer in LAYERS:
+        flags = None if has is None else torch.tensor([has])
+        made.conv.prefill(layer, torch.zeros(0, 3), torch.tensor([0, 0]), made.pick(2), flags, initial_slots=initial)
+    made.commit(2)
+    after = int(cursors[made.physical(2), 0, 0])
+    assert read(made, 2, after - 3, 3) == (pending if has else [[-layer] * 3 for layer in LAYERS])
+    assert same(live(made, 2), live(made, 1 if elsewhere else 2))
+
+
+@pytest.mark.parametrize("protocol", ["offset", "rollback"])
+def test_a_replay_ring_needs_a_ring(protocol: Any) -> None:
+    ring = (ExtraField("replay", (5, 2), "int32"),)
+    text = rf"spec 'conv' has a replay ring, which needs a window of the ring protocol, not '{protocol}' \(fix: use a"
+    with pytest.raises(LayoutError, match=text):
+        rig(3, 3, window=ConvStateLayout(protocol=protocol), verify_tokens=4, extra=ring)

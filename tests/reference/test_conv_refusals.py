@@ -78,7 +78,7 @@ def test_query_start_loc(made: Rig, loc: torch.Tensor, text: str) -> None:
 
 @pytest.mark.parametrize("bad", [torch.tensor([True]), torch.tensor([1, 0]), torch.tensor([[True, True]])])
 def test_has_initial_state(made: Rig, bad: torch.Tensor) -> None:
-    text = r"has_initial_state is torch\..* on cpu: expected bool \[2\] on cpu"
+    text = r"has_initial_state is torch\..* on cpu: expected torch.bool \[2\] on cpu"
     refused(made, ArgumentError, text, lambda: made.conv.prefill(0, x(), LOC, made.pick(1, 2), bad))
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 import torch
 
-from reference.conv_oracle import EVERY_WINDOW, Rig, noise, places, refused, rig, same
+from reference.conv_oracle import EVERY_WINDOW, Rig, noise, places, refused, rig, same, whole
 from statehal.errors import ArgumentError, WrongIdSpace
 from statehal.layout import ConvStateLayout
 
@@ -171,3 +171,17 @@ def test_what_snapshots_are_refused() -> None:
         made.conv.prefill(0, x, loc, slots, snapshots=(one, one, other.pick(3)))
     empty = torch.tensor([], dtype=torch.int64)
     assert made.conv.prefill(0, x, loc, slots, snapshots=(empty, empty, made.pick())).any()
+
+
+@pytest.mark.parametrize("protocol", ["ring", "offset", "rollback"])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_entry_that_saves_nothing_takes_nothing_from_one_that_does(protocol: Protocol, first: bool) -> None:
+    """Two entries name one slot; of one of them the sequence, or the count, does not exist."""
+    made = rig(3, 3, window=ConvStateLayout(protocol=protocol), slots=4)
+    x, loc, slots = whole(1, 4, 3), torch.tensor([0, 2, 4]), made.pick(1, -1)
+    for other, count in ((1, 1), (7, 1), (-1, 0), (0, 3), (0, -1)):
+        made.conv.zero_slots(made.pick(3))
+        order = [0, 1] if first else [1, 0]
+        points = torch.tensor([0, other])[order], torch.tensor([2, count])[order], made.pick(3, 3)
+        made.conv.prefill(0, x, loc, slots, snapshots=points)
+        assert torch.equal(made.conv.read_state(made.pick(3))[0, 0], x[:2])

@@ -86,7 +86,9 @@ def test_random_steps(width: int, drafts: int, name: str) -> None:
                     torch.tensor(ends, dtype=chance.choice([torch.int32, torch.int64])),
                     made.pick(*slots),
                     torch.tensor(initial) if slots else None,
-                    initial_slots=made.pick(*sources) if chance.random() < 0.9 or sources != slots else None,
+                    initial_slots=made.pick(*sources)
+                    if slots and (sources != slots or chance.random() < 0.9)
+                    else None,
                 )
             )
             wanted = []

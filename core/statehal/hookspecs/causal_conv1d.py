@@ -30,6 +30,8 @@ class CausalConv1d(Protocol):
     Raises:
         ArgumentError: a shape, dtype, device or layer does not fit, or ``prepare`` was not called for the layer.
         WrongIdSpace: the slots are not kernel ids of this sub-pool.
+        StaleIds: a compaction came after they were translated.
+        StepError: checking is on, and a step has no commit, or two, or not all of its layers.
         Unsupported: the provider does not offer an optional argument that was given.
     """
 
@@ -76,9 +78,10 @@ class CausalConv1d(Protocol):
             layer: model layer id.
             x: ``[tokens, channels]``.
             query_start_loc: integers ``[sequences + 1]``: sequence i is the rows ``[loc[i], loc[i + 1])``.
-            slots: ``[sequences]``, written so that the step's commit with count 1 makes it live.
+            slots: ``[sequences]``, no slot twice; written so that the step's commit with count 1 makes it live.
             has_initial_state: bool ``[sequences]``; ``None`` means none has.
-            initial_slots: ``[sequences]``, read from instead of ``slots`` and left as they are.
+            initial_slots: ``[sequences]``, read from instead of ``slots`` where ``has_initial_state``, and left as they
+                are. A padding one is read as zeros.
             snapshots: ``(sequence, token_end, slot)``, each ``[snapshots]``: the window after ``token_end`` tokens of
                 that sequence, 0 to its length, becomes the live rows of that slot at the slot's present cursor; it
                 needs no commit. Nothing is saved of a padding sequence. The host's own kernels save the recurrent
@@ -164,7 +167,10 @@ class CausalConv1d(Protocol):
         ...
 
     def copy_slots(self, src: "KernelIds", dst: "KernelIds") -> None:
-        """Copy whole checkpoints, window, cursor and recurrent state, of slots ``src`` to ``dst``; all layers."""
+        """Copy whole checkpoints, window, cursor and recurrent state, of slots ``src`` to ``dst``; all layers.
+
+        All slots are read before any is written. A padding ``src`` empties its ``dst``; a padding ``dst`` is skipped.
+        """
         ...
 
     def zero_slots(self, slots: "KernelIds") -> None:

@@ -15,10 +15,11 @@ class KVWriter(Protocol):
 
     - ``layer`` is a model layer id; ids are ``KernelIds`` of tokens of this sub-pool, else ``WrongIdSpace``.
     - A negative id and an id of page 0 (padding, the sink, an unmapped id) store nothing; an id past the view is never
-      written. Two equal ids in one call leave either row.
+      written. Two equal ids in one call leave elements of either row.
     - The caller's tensors are read only, whatever their strides, and never changed unless given as ``*_out``. The last
       dimension must be contiguous.
-    - Zero tokens are fine. No host sync, and no allocation where ``*_out`` buffers are given.
+    - Zero tokens are fine. No host sync; a backend that can be captured in a graph allocates nothing where ``*_out``
+      buffers are given.
     - Where the storage is the model's own dtype, rows are of that dtype and are stored bit for bit.
     - fp8 and int8 storage takes float32, bfloat16 or float16, and is ``saturate(round(float32(x) / float32(scale)))``:
       a correctly rounded quotient (``x`` itself without a scale), one rounding to nearest even, and the largest finite
@@ -32,6 +33,7 @@ class KVWriter(Protocol):
     Raises:
         ArgumentError: a shape, dtype, device or layer does not fit; the text names the argument.
         WrongIdSpace: the ids are not kernel ids of this sub-pool.
+        StaleIds: a compaction came after they were translated.
         Unsupported: the provider does not offer an optional argument that was given.
     """
 

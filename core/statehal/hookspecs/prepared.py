@@ -29,8 +29,8 @@ class Prepared(Generic[T]):
     def __init__(self, make: "Callable[..., T]", *tensors: "Tensor | None") -> None:
         self._make = make
         self._tensors = tensors
-        self._stamp = self._look()
         self._value = make(*tensors)
+        self._stamp = self._look()
 
     def get(self) -> T:
         """The value for the tensors as they are now; what ``make`` raises leaves the earlier value unused."""

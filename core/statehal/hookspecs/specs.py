@@ -69,8 +69,8 @@ class HookSpecs(Protocol):
     def statehal_fused_kv_write(self, request: "KVWriteRequest") -> "KVWriter | None":
         """Return an object with some or all methods of ``KVWriter`` for ``request.subpool``.
 
-        Called once a sub-pool when a host binds. Answers are merged method by method: the first provider that has a
-        method (not ``None``) gives it.
+        Called when a host binds a sub-pool, and by ``describe``. Answers are merged method by method: the first
+        provider that has a method (not ``None``) gives it.
         """
         ...
 

@@ -4,7 +4,7 @@ from statehal.errors import LayoutError
 from statehal.layout.conv_state import ConvStateLayout
 from statehal.layout.envelope import envelope, packed
 from statehal.layout.pool_layout import PoolLayout
-from statehal.spec import ConvRecurrent, FieldSpec, Spec, itemsize
+from statehal.spec import REPLAY, ConvRecurrent, FieldSpec, Spec, itemsize
 
 
 def conv_window(spec: Spec, conv: ConvStateLayout | None = None) -> PoolLayout:
@@ -16,6 +16,11 @@ def conv_window(spec: Spec, conv: ConvStateLayout | None = None) -> PoolLayout:
     if not isinstance(spec, ConvRecurrent):
         raise LayoutError(f"spec {spec.name!r} is a {type(spec).__name__}: conv_window lays out ConvRecurrent")
     conv = conv or ConvStateLayout()
+    if conv.protocol != "ring" and any(extra.name == REPLAY for extra in spec.extra):
+        raise LayoutError(
+            f"spec {spec.name!r} has a replay ring, which needs a window of the ring protocol, not {conv.protocol!r} "
+            f"(fix: use a layout of protocol 'ring', or state_slots instead of a replay ring)"
+        )
     channels = conv.padded(spec.channels)
     window = (spec.window_rows, channels) if conv.window_order == "rows_first" else (channels, spec.window_rows)
     rows = [FieldSpec("conv", window, spec.dtype, spec.groups())]

@@ -6,7 +6,7 @@ from statehal.pool.family import Explain, Family
 from statehal.pool.member import Hygiene, Member
 from statehal.pool.pool_plan import PoolPlan
 from statehal.pool.slabs import PageAllocator, SlabRegion
-from statehal.pool.work import WorkQueue
+from statehal.pool.work_queue import WorkQueue
 
 
 def make_families(

@@ -5,30 +5,41 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from statehal.errors import PoolCorrupt, WrongIdSpace
+from statehal.errors import WrongIdSpace
 from statehal.ids import SpaceKey
 
 if TYPE_CHECKING:
     from statehal.pool.subpool import SubPool
 
 
+def places(sub: "SubPool", key: SpaceKey, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The page, and the place in it, that each id names as an id of ``sub`` of the key's kind and unit.
+
+    Returns:
+        Both ``[tensors, *shape]``, int64 on the host; ids that are padding have page and place -1.
+    """
+    size = sub.page_size if key.unit == "tokens" else 1
+    steps = sub.multipliers(key.unit) if key.kind == "kernel" else (size,)
+    ids = torch.stack([tensor.detach().cpu().long() for tensor in tensors])
+    step = torch.tensor(steps, dtype=torch.int64, device="cpu").view(-1, *(1 for _ in tensors[0].shape))
+    padding = ids < size
+    return (
+        ids.div(step, rounding_mode="floor").masked_fill_(padding, -1),
+        ids.remainder(step).masked_fill_(padding, -1),
+    )
+
+
 def live_mask(sub: "SubPool", key: SpaceKey, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Which ids, read as ids of ``sub`` of the key's kind and unit, are padding or name a page in use."""
-    places = sub.page_size if key.unit == "tokens" else 1
+    """Which ids, read as ids of ``sub``, are padding or name a page in use: ``[tensors, *shape]``."""
     table = sub.member.table if key.kind == "virtual" else sub.member.virtual
-    steps = sub.multipliers(key.unit) if key.kind == "kernel" else (places,)
-    live = torch.tensor(table).bool()
-    result = torch.ones(tensors[0].shape, dtype=torch.bool)
-    for ids, step in zip(tensors, steps, strict=True):
-        ids = ids.detach().cpu().long()
-        page, place = ids.div(step, rounding_mode="floor"), ids.remainder(step)
-        known = (page < len(table)) & (place < places) & live[page.clamp(0, len(table) - 1)]
-        result &= (ids < places) | known
-    return result
+    live = torch.tensor(table, device="cpu").bool()
+    page, place = places(sub, key, tensors)
+    size = sub.page_size if key.unit == "tokens" else 1
+    return (page < 0) | ((page < len(table)) & (place < size) & live[page.clamp(0, len(table) - 1)])
 
 
 def require_live(subpools: Iterable["SubPool"], key: SpaceKey, tensors: Sequence[torch.Tensor]) -> None:
-    """Refuse ids that name no page in use in the space that they were declared of.
+    """Refuse ids that name no page in use in the space that they were declared of, or not one token in all forms.
 
     Raises:
         WrongIdSpace: with the ids, and the sub-pools in which all of them would be live.
@@ -37,8 +48,10 @@ def require_live(subpools: Iterable["SubPool"], key: SpaceKey, tensors: Sequence
     owners = [sub for sub in subpools if key.owner == (sub.family.name if key.kind == "virtual" else sub.name)]
     mask = torch.stack([live_mask(sub, key, tensors) for sub in owners]).any(0)
     if bool(mask.all()):
+        require_one_token(owners[0], key, tensors)
         return
-    wrong = tensors[0].detach().cpu()[~mask].flatten()[:8].tolist()
+    ids, live = next((ids, live) for ids, live in zip(tensors, mask, strict=True) if not bool(live.all()))
+    wrong = ids.detach().cpu()[~live].flatten()[:8].tolist()
     others = [sub for sub in subpools if sub not in owners and (key.kind != "kernel" or len(sub.forms) == len(tensors))]
     elsewhere = [repr(sub.name) for sub in others if bool(live_mask(sub, key, tensors).all())]
     hint = f"; all of them would be live in {', '.join(elsewhere)}" if elsewhere else ""
@@ -46,6 +59,22 @@ def require_live(subpools: Iterable["SubPool"], key: SpaceKey, tensors: Sequence
         f"ids {wrong} were declared {key} but name no page in use there{hint} "
         f"(fix: pool[{owners[0].name!r}].kernel_ids(virtual))"
     )
+
+
+def require_one_token(sub: "SubPool", key: SpaceKey, tensors: Sequence[torch.Tensor]) -> None:
+    """Refuse ids of several forms of which one names another token than the rest, or is padding alone.
+
+    Raises:
+        WrongIdSpace: with the first such ids, each with those of all forms.
+    """
+    page, place = places(sub, key, tensors)
+    differ = ((page != page[:1]) | (place != place[:1])).any(0)
+    if bool(differ.any()):
+        wrong = list(zip(*(ids.detach().cpu()[differ].tolist()[:8] for ids in tensors), strict=True))
+        raise WrongIdSpace(
+            f"ids {wrong} were declared {key} but the forms name different {key.unit}, so a token's fields would be "
+            f"parts of several (fix: pass the tensors of one kernel_ids() call, cut alike)"
+        )
 
 
 def require_allotted(sub: "SubPool", unit: str, ids: torch.Tensor) -> None:
@@ -57,8 +86,9 @@ def require_allotted(sub: "SubPool", unit: str, ids: torch.Tensor) -> None:
         WrongIdSpace: with the ids.
     """
     family, size = sub.family, sub.page_size if unit == "tokens" else 1
-    held = torch.tensor([any(refs) for refs in zip(*(member.refs for member in family.members), strict=True)])
-    allotted = torch.tensor(family.allotted).bitwise_and(sub.member.bit).bool()
+    refs = zip(*(member.refs for member in family.members), strict=True)
+    held = torch.tensor([any(counts) for counts in refs], device="cpu")
+    allotted = torch.tensor(family.allotted, device="cpu").bitwise_and(sub.member.bit).bool()
     pages = ids.detach().cpu().long().div(size, rounding_mode="floor")
     real = (pages > 0) & (pages < family.num_virtual)
     bad = real & ~(held & allotted)[pages.clamp(0, family.num_virtual - 1)]
@@ -68,13 +98,3 @@ def require_allotted(sub: "SubPool", unit: str, ids: torch.Tensor) -> None:
             f"kernel_ids of {sub.name!r}: nobody holds pages {wrong} there, so what is written to them would be lost "
             f"(fix: allocate them in {sub.name!r}, and translate only ids of handles that are still held)"
         )
-
-
-def check_sink(sub: "SubPool") -> None:
-    """Refuse a sink page that is not zero.
-
-    Raises:
-        PoolCorrupt: naming the sub-pool.
-    """
-    if any(bool(view[:, 0].any()) for view in sub.page_views):
-        raise PoolCorrupt(f"page 0 of {sub.name!r}, the sink, was written to")

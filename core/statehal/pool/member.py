@@ -3,7 +3,7 @@
 from typing import Literal
 
 from statehal.pool.slabs import PageAllocator
-from statehal.pool.work import WorkQueue
+from statehal.pool.work_queue import WorkQueue
 
 Hygiene = Literal["zero", "none", "poison"]
 
@@ -16,7 +16,6 @@ class Member:
         table: physical page of each virtual page, 0 where unmapped.
         refs: holders of each virtual page's page here.
         virtual: virtual page of each physical page, 0 where free.
-        changed: virtual pages whose table entry the device does not know yet.
     """
 
     def __init__(
@@ -37,7 +36,6 @@ class Member:
         self.table = [0] * num_virtual
         self.refs = [0] * num_virtual
         self.virtual = [0] * num_pages
-        self.changed: dict[int, None] = {}
         self._used = bytearray(num_pages)  # bytes of an earlier holder may be in the page
         self._queue = queue
         self._hygiene = hygiene
@@ -68,17 +66,17 @@ class Member:
 
     def map(self, ids: list[int], pages: list[int]) -> None:
         """Give virtual pages their physical pages, one holder each."""
-        table, refs, virtual, changed = self.table, self.refs, self.virtual, self.changed
+        table, refs, virtual = self.table, self.refs, self.virtual
         for v, page in zip(ids, pages, strict=True):
             table[v] = page
             refs[v] = 1
             virtual[page] = v
-            changed[v] = None
+        self._queue_entries(dict(zip(ids, pages, strict=True)))
 
     def drop(self, ids: list[int]) -> None:
         """Take one holder from each page; pages without a holder are free."""
-        table, refs, virtual, changed = self.table, self.refs, self.virtual, self.changed
-        gone = []
+        table, refs, virtual = self.table, self.refs, self.virtual
+        gone: dict[int, int] = {}
         for v in ids:
             left = refs[v] - 1
             refs[v] = left
@@ -86,10 +84,10 @@ class Member:
                 page = table[v]
                 table[v] = 0
                 virtual[page] = 0
-                changed[v] = None
-                gone.append(page)
+                gone[v] = page
         if gone:
-            self.allocator.give(gone)
+            self.allocator.give(list(gone.values()))
+            self._queue_entries(dict.fromkeys(gone, 0))
 
     def move(self, source: int, target: int) -> None:
         """Re-point a virtual page to another physical page and queue the copy; the source is not freed."""
@@ -99,11 +97,16 @@ class Member:
         self.table[v] = target
         self.virtual[target] = v
         self.virtual[source] = 0
-        self.changed[v] = None
+        self._queue_entries({v: target})
 
     def copy(self, source: int, target: int) -> None:
         """Queue the copy of one physical page."""
         self._queue.copy(self.name, source, target)
+
+    def _queue_entries(self, entries: dict[int, int]) -> None:
+        """Queue what the page table is to say of virtual pages."""
+        if not self.direct:  # a direct sub-pool has no page table
+            self._queue.map(self.name, entries)
 
     def _clean(self, slabs: list[int]) -> None:
         """Zero whole slabs that belonged to another sub-pool, whatever the hygiene."""

@@ -12,18 +12,18 @@ from statehal.errors import ArgumentError, DoubleFree, ForeignPages, StepsInFlig
 from statehal.ids import Epoch, IdSpace, SpaceKey
 from statehal.pool.accounting import check_family, check_region
 from statehal.pool.compaction import Availability, Compaction, availability, compact
+from statehal.pool.device_proof import check_sink, check_table
+from statehal.pool.device_work import DeviceWork
 from statehal.pool.families import make_families
 from statehal.pool.family import Family
 from statehal.pool.forks import refuse, watch
-from statehal.pool.graphs import outside
-from statehal.pool.liveness import check_sink, require_live
+from statehal.pool.liveness import require_live
 from statehal.pool.member import Hygiene, Member
 from statehal.pool.pages import Pages
 from statehal.pool.pool_plan import PoolPlan
 from statehal.pool.slabs import SlabRegion
 from statehal.pool.subpool import UNITS, SubPool
-from statehal.pool.views import poison_pages
-from statehal.pool.work import WorkItem, WorkQueue
+from statehal.pool.work import WorkItem
 
 
 class PoolOps(Protocol):
@@ -72,10 +72,9 @@ class StatePool:
         self.forked = False
         # rounded up so that the buffer can be viewed as any dtype
         self.buffer = torch.zeros(-(-plan.total_bytes // 16) * 16, dtype=torch.uint8, device=self.device)
-        self._queue = WorkQueue()
-        self._undone: tuple[WorkItem, ...] = ()
+        self._work = DeviceWork(self)
         self._regions = {region.offset: SlabRegion(region.num_slabs) for region in plan.regions if region.shared}
-        self.families = make_families(plan, self._regions, self._queue, hygiene, self._explain)
+        self.families = make_families(plan, self._regions, self._work.queue, hygiene, self._explain)
         for family in self.families:
             family.device = self.device
             for unit in UNITS:
@@ -83,7 +82,6 @@ class StatePool:
                 family.spaces[unit] = IdSpace(key, self, check)
         members = {member.name: (family, member) for family in self.families for member in family.members}
         self._subpools = {name: SubPool(self, sub, *members[name]) for name, sub in plan.subpools.items()}
-        self._mapped = [sub.member for sub in self._subpools.values() if sub.table is not None]
         watch(self)
 
     def __getitem__(self, name: str) -> SubPool:
@@ -112,17 +110,12 @@ class StatePool:
     @property
     def pending(self) -> bool:
         """Whether the device has yet to hear of an allocation, a free or a copy."""
-        if self._queue or self._undone or self.forked:  # a forked pool asks, and is refused
-            return True
-        for member in self._mapped:  # noqa: SIM110  a generator costs every translation more than the loop
-            if member.changed:
-                return True
-        return False
+        return self.forked or bool(self._work.queue)  # a forked pool asks, and is refused
 
     @property
     def copies_pending(self) -> bool:
         """Whether a page is still to be copied; operations have it done before they write."""
-        return self._queue.copies or bool(self._undone)
+        return self._work.queue.copies
 
     def alloc(self, tokens: int, subpools: str | Iterable[str] | None = None) -> Pages:
         """Pages for ``tokens`` tokens under one virtual id a page, with a page in each of the sub-pools.
@@ -241,53 +234,18 @@ class StatePool:
 
         Whoever drains work runs it before anything that was issued afterwards; ``flush`` does both.
         """
-        outside("pending work of a pool", "it would be done at each run (fix: call flush() or kernel_ids() before)")
-        refuse(self)
-        batches = list(self._queue.drain())
-        for name, sub in self._subpools.items():
-            changed, sub.member.changed = sub.member.changed, {}
-            if sub.table is not None and changed:
-                batches.append(("table", name, list(changed), [sub.member.table[v] for v in changed]))
-        undone, self._undone = self._undone, ()
-        ids = [one for _, _, first, second in batches for one in (*first, *second)]
-        upload = torch.tensor(ids, dtype=torch.int64)
-        upload = upload if self.device.type == "cpu" else upload.pin_memory().to(self.device, non_blocking=True)
-        parts = iter(
-            torch.split(upload, [size for _, _, first, second in batches for size in (len(first), len(second))])
-        )
-        items = [(kind, name, next(parts), next(parts)) for kind, name, _, _ in batches]
-        return undone + tuple(
-            WorkItem(kind, name, first, None if kind in ("zero", "poison") else second)
-            for kind, name, first, second in items
-        )
+        return self._work.drain()
 
     def run(self, work: Iterable[WorkItem]) -> None:
         """Execute drained work with the backend's memory operations, on the present stream."""
-        for item in work:
-            sub = self._subpools[item.subpool]
-            if item.kind == "table":
-                self.ops.update_table(sub.table, item.first, item.second)
-            elif item.kind == "copy":
-                self.ops.copy_pages(sub.page_views, item.first, item.second)
-            elif item.kind == "zero":
-                self.ops.zero_pages(sub.page_views, item.first)
-            else:
-                poison_pages(self.buffer, sub.layout, item.first)
+        self._work.run(work)
 
     def flush(self) -> tuple[WorkItem, ...]:
         """Send the device all work that is pending, and return it; what fails stays pending."""
-        refuse(self)
-        work = self.drain_work() if self.pending else ()
-        for done, item in enumerate(work):
-            try:
-                self.run((item,))
-            except BaseException:
-                self._undone = work[done:]
-                raise
-        return work
+        return self._work.flush()
 
     def check(self) -> None:
-        """Prove that no page is lost, shared or leaked, and that the sink is zero; reads the device.
+        """Prove that no page is lost, shared or leaked, and that the device agrees; flushes, then reads the device.
 
         Raises:
             PoolCorrupt: says what contradicts what.
@@ -301,6 +259,7 @@ class StatePool:
             check_family(family)
         self.flush()
         for sub in self._subpools.values():
+            check_table(sub)
             check_sink(sub)
 
     def verify(self, key: SpaceKey, tensors: Sequence[torch.Tensor]) -> None:

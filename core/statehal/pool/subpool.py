@@ -17,7 +17,7 @@ from statehal.pool.pages import Pages
 from statehal.pool.pool_plan import SubPoolPlan
 from statehal.pool.step_books import StepBooks
 from statehal.pool.views import field_view, page_views
-from statehal.spec import Spec
+from statehal.spec import ConvRecurrent, Spec
 
 if TYPE_CHECKING:
     from statehal.pool.state_pool import StatePool
@@ -165,7 +165,8 @@ class SubPool:
     @cached_property
     def step_books(self) -> StepBooks:
         """Which slots of a conv sub-pool are between an operation and its commit, as far as checking knows."""
-        return StepBooks(self)
+        assert isinstance(self.spec, ConvRecurrent), "only slots have steps"
+        return StepBooks(self, self.spec.verify_tokens)
 
     @property
     def used_pages(self) -> int:

@@ -13,7 +13,15 @@ from statehal.reference import checkpoints
 from statehal.reference.convolution import Packed, Weights, convolve
 from statehal.reference.rows import blank
 from statehal.reference.slots import Slots
-from statehal.reference.validate import require_index, require_layer, require_tensor
+from statehal.reference.validate import (
+    describe,
+    fill,
+    require_index,
+    require_layer,
+    require_out,
+    require_rows,
+    require_tensor,
+)
 from statehal.spec import ConvRecurrent
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -54,10 +62,12 @@ class ReferenceCausalConv1d:
             for name, tensor, expected in (("weight", weight, shape), ("bias", bias, shape[:1])):
                 if tensor is None:
                     continue
-                if tuple(tensor.shape) != expected or not tensor.is_floating_point() or tensor.device != self._device:
+                floating = isinstance(tensor, Tensor) and tensor.is_floating_point()
+                if not floating or tuple(tensor.shape) != expected or tensor.device != self._device:
+                    hint = f" (fix: pass {name}.squeeze(1))" if floating and tensor.shape[1:-1] == (1,) else ""
                     raise ArgumentError(
-                        f"{where}: {name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}: expected floating "
-                        f"{list(expected)} on {self._device}"
+                        f"{where}: {name} is {describe(tensor)}: expected floating {list(expected)} on {self._device}"
+                        f"{hint}"
                     )
             return weight.detach(), None if bias is None else bias.detach()
 
@@ -78,14 +88,19 @@ class ReferenceCausalConv1d:
         where = f"prefill of layer {layer} of {self._name!r}"
         ids, weights = self._begin(where, layer, slots)
         count = ids.shape[0]
-        x = self._rows(where, x, x.shape[0], out)
+        x = self._rows(where, x, "tokens", out)
         require_index(where, "query_start_loc", query_start_loc, (count + 1,), self._device)
-        source = ids if initial_slots is None else self._ids(where, initial_slots)
+        source = ids if initial_slots is None else self._ids(where, initial_slots, "initial_slots")
         if source.shape != ids.shape:
             raise ArgumentError(f"{where}: initial_slots has {source.shape[0]} slots: expected {count}")
         if has_initial_state is not None:
-            self._require_flags(where, has_initial_state, count)
-        points = None if snapshots is None else self._points(where, *snapshots)
+            require_tensor(where, "has_initial_state", has_initial_state, (count,), (torch.bool,), self._device)
+        elif initial_slots is not None:
+            raise ArgumentError(
+                f"{where}: initial_slots without has_initial_state are not read (fix: pass has_initial_state, or leave "
+                f"initial_slots out)"
+            )
+        points = None if snapshots is None else self._points(where, snapshots)
 
         valid, _ = self._slots.live(ids)
         history = self._slots.history(layer, source)
@@ -105,7 +120,7 @@ class ReferenceCausalConv1d:
             due = torch.cat([valid, valid.new_zeros(1)])[at] & (tokens >= 0) & (tokens <= length)
             checkpoints.save(self._slots, layer, target, packed.state(x, history, at, tokens), due)
         checkpoints.skip(self._slots, layer, ids, source, packed.length == 0, has_initial_state)
-        return result if out is None else out.copy_(result)
+        return result if out is None else fill(out, result)
 
     def decode(self, layer: int, x: Tensor, slots: KernelIds, *, out: Tensor | None = None) -> Tensor:
         where = f"decode of layer {layer} of {self._name!r}"
@@ -113,7 +128,7 @@ class ReferenceCausalConv1d:
         x = self._rows(where, x, ids.shape[0], out)
         start = torch.arange(ids.shape[0] + 1, device=x.device)
         result = self._step(layer, x, ids, start, weights, None)
-        return result if out is None else out.copy_(result)
+        return result if out is None else fill(out, result)
 
     def verify(
         self,
@@ -128,14 +143,14 @@ class ReferenceCausalConv1d:
         where = f"verify of layer {layer} of {self._name!r}"
         ids, weights = self._begin(where, layer, slots)
         count, drafts = ids.shape[0], self._spec.verify_tokens
-        x = self._rows(where, x, count * drafts if query_start_loc is None else x.shape[0], out)
+        x = self._rows(where, x, "tokens" if query_start_loc is not None else count * drafts, out)
         if query_start_loc is None:
             query_start_loc = torch.arange(count + 1, device=x.device) * drafts
         require_index(where, "query_start_loc", query_start_loc, (count + 1,), self._device)
         if parents is not None:
             require_index(where, "parents", parents, (x.shape[0],), self._device)
         result = self._step(layer, x, ids, query_start_loc, weights, parents)
-        return result if out is None else out.copy_(result)
+        return result if out is None else fill(out, result)
 
     def commit(
         self,
@@ -156,18 +171,15 @@ class ReferenceCausalConv1d:
             require_index(where, "path", path, (count, drafts), self._device)
             path = path.long().clamp(0, drafts - 1)
         if state_slots is not None:
-            states = self._ids(where, state_slots)
-            if tuple(state_slots.shape) != (count, drafts):
-                raise ArgumentError(
-                    f"{where}: state_slots has shape {list(state_slots.shape)}: expected {[count, drafts]}"
-                )
-            states = states.reshape(count, drafts)
+            states = self._space.accept(state_slots, where)[self._page]
+            if tuple(states.shape) != (count, drafts):
+                raise ArgumentError(f"{where}: state_slots has shape {list(states.shape)}: expected {[count, drafts]}")
         accepted = accepted.clamp(1, drafts)
         if (track_slots is None) != (track_accepted is None):
             raise ArgumentError(f"{where}: track_slots and track_accepted go together: give both or none")
         if track_slots is not None and track_accepted is not None:
             require_index(where, "track_accepted", track_accepted, (count,), self._device)
-            targets = self._ids(where, track_slots)
+            targets = self._ids(where, track_slots, "track_slots")
             if targets.shape != ids.shape:
                 raise ArgumentError(f"{where}: track_slots has {targets.shape[0]} slots: expected {count}")
             if states is None and drafts > 1 and self._slots.states:
@@ -180,7 +192,7 @@ class ReferenceCausalConv1d:
 
     def copy_slots(self, src: KernelIds, dst: KernelIds) -> None:
         where = f"copy_slots of {self._name!r}"
-        source, target = self._ids(where, src), self._ids(where, dst)
+        source, target = self._ids(where, src, "src"), self._ids(where, dst, "dst")
         if source.shape != target.shape:
             raise ArgumentError(f"{where}: {source.shape[0]} sources for {target.shape[0]} targets")
         checkpoints.copy(self._slots, source, target)
@@ -194,8 +206,12 @@ class ReferenceCausalConv1d:
         ids = self._ids(f"read_state of {self._name!r}", slots)
         return torch.stack([self._slots.history(layer, ids) for layer in self._spec.layers])
 
-    def _ids(self, where: str, slots: KernelIds) -> Tensor:
-        return self._space.accept(slots, where)[self._page].reshape(-1)
+    def _ids(self, where: str, slots: KernelIds, name: str = "slots") -> Tensor:
+        """Page-form ids ``[n]``."""
+        ids = self._space.accept(slots, where)[self._page]
+        if ids.dim() != 1:
+            raise ArgumentError(f"{where}: {name} has shape {list(ids.shape)}: expected one axis")
+        return ids
 
     def _begin(self, where: str, layer: int, slots: KernelIds) -> tuple[Tensor, Weights]:
         ids = self._ids(where, slots)
@@ -221,30 +237,19 @@ class ReferenceCausalConv1d:
         self._slots.place(layer, ids, position, rows, (token < packed.length[:, None]) & (packed.length > 0)[:, None])
         return result
 
-    def _rows(self, where: str, x: Tensor, count: int, out: Tensor | None) -> Tensor:
+    def _rows(self, where: str, x: Tensor, count: int | str, out: Tensor | None) -> Tensor:
         """``x`` outside of autograd, so that a window does not keep the graphs of its inputs; ``out`` must fit it."""
         held = (self.dtype, torch.bfloat16, torch.float16) if self.dtype == torch.float32 else (self.dtype,)
-        dtype = x.dtype if x.dtype in held else self.dtype
-        require_tensor(where, "x", x, (count, self._spec.channels), dtype, self._device)
-        if out is not None and (out.shape != x.shape or out.dtype != x.dtype or out.device != x.device):
-            raise ArgumentError(
-                f"{where}: out is {out.dtype} {list(out.shape)} on {out.device}: expected {x.dtype} {list(x.shape)} on "
-                f"{x.device}"
-            )
+        require_rows(where, "x", x, (count, self._spec.channels), held, self._device)
+        require_out(where, "out", out, x)
         return x.detach()
 
-    def _require_flags(self, where: str, has: Tensor, count: int) -> None:
-        if tuple(has.shape) != (count,) or has.dtype != torch.bool or has.device != self._device:
-            raise ArgumentError(
-                f"{where}: has_initial_state is {has.dtype} {list(has.shape)} on {has.device}: expected bool "
-                f"{[count]} on {self._device}"
-            )
-
-    def _points(
-        self, where: str, sequence: Tensor, token_end: Tensor, slot: KernelIds
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _points(self, where: str, snapshots: object) -> tuple[Tensor, Tensor, Tensor]:
         """The three parts of ``snapshots``: sequences and token counts int64, slot ids; ``[n]`` each."""
-        target = self._ids(where, slot)
+        if not isinstance(snapshots, tuple | list) or len(snapshots) != 3:
+            raise ArgumentError(f"{where}: snapshots is {describe(snapshots)}: expected (sequence, token_end, slot)")
+        sequence, token_end, slot = snapshots
+        target = self._ids(where, slot, "snapshots[2]")
         for name, tensor in (("snapshots[0]", sequence), ("snapshots[1]", token_end)):
             require_index(where, name, tensor, tuple(target.shape), self._device)
         return sequence.long(), token_end.long(), target

@@ -27,15 +27,14 @@ def commit(slots: Slots, ids: Tensor, accepted: Tensor, path: Tensor | None, sta
             position = torch.where(position < steps.shape[1], position, path.gather(1, token) + steps.shape[1])
         source = safe[:, None], protocol.placed(cursor, position)
         target = safe[:, None], protocol.live(after)
-        for layer in slots.owners:
-            window = slots.windows[layer]
+        for window in slots.windows.values():
             put(window, target, window[source], valid[:, None].expand(position.shape))
-    if path is not None and slots.replay:
+    if path is not None and slots.rings:
         first = protocol.width - 1
         token = torch.arange(path.shape[1], device=path.device).expand(path.shape)
         source = safe[:, None], protocol.placed(cursor, path + first)
         target = safe[:, None], protocol.placed(cursor, token + first)
-        for view in slots.replay:
+        for view in slots.rings:
             put(view, target, view[source], (token < accepted[:, None]) & valid[:, None])
     if states is not None:
         last = accepted[:, None].long() - 1
@@ -76,13 +75,13 @@ def track(
 
 def save(slots: Slots, layer: int, ids: Tensor, rows: Tensor, mask: Tensor) -> None:
     """Write ``rows`` ``[n, width - 1, channels]`` as the live rows of one layer, where ``mask``."""
-    valid, safe = slots.live(ids)
+    valid, safe = slots.live(ids.where(mask, 0))  # two entries may name one slot, of which one saves nothing
     index = safe[:, None], slots.protocol.live(slots.cursors[safe])
-    put(slots.windows[layer], index, rows, (mask & valid)[:, None].expand(rows.shape[:2]))
+    put(slots.windows[layer], index, rows, valid[:, None].expand(rows.shape[:2]))
 
 
 def skip(slots: Slots, layer: int, ids: Tensor, source: Tensor, empty: Tensor, has: Tensor | None) -> None:
-    """Give an empty sequence the recurrent rows that belong to its window: no kernel of the host runs for it.
+    """Give an empty sequence what belongs to its window, recurrent rows and replay ring: no kernel of the host runs.
 
     Args:
         empty: which sequences have no tokens, ``[n]``.
@@ -91,5 +90,11 @@ def skip(slots: Slots, layer: int, ids: Tensor, source: Tensor, empty: Tensor, h
     valid, safe = slots.live(ids)
     readable, origin = slots.live(source)
     kept = torch.zeros_like(readable) if has is None else readable & has
+    due = valid & empty
     for view in slots.recurrent[layer]:
-        put(view, (safe,), blank(view[origin], kept), valid & empty)
+        put(view, (safe,), blank(view[origin], kept), due)
+    for view in slots.replay[layer]:
+        position = torch.arange(view.shape[1], device=ids.device).expand(due.shape[0], -1)
+        rows = view[origin[:, None], slots.protocol.placed(slots.cursors[origin], position)]
+        target = safe[:, None], slots.protocol.placed(slots.cursors[safe], position + 1)  # as a commit of 1 expects
+        put(view, target, blank(rows, kept), due[:, None].expand(position.shape))

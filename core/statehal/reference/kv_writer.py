@@ -7,11 +7,11 @@ from statehal.errors import ArgumentError
 from statehal.hookspecs import KVWriteRequest
 from statehal.ids import KernelIds
 from statehal.pool import SubPool
-from statehal.reference.rope import RotationArguments, require_weight, rms_norm
+from statehal.reference.rope import RotationArguments, require_eps, require_weight, rms_norm
 from statehal.reference.rounding import round_once
 from statehal.reference.rows import RowStore
 from statehal.reference.stored import StoredField
-from statehal.reference.validate import require_layer, require_tensor
+from statehal.reference.validate import fill, require_layer, require_out, require_rows
 from statehal.spec import Latent
 
 
@@ -89,12 +89,11 @@ class ReferenceKVWriter:
         width = keys.shape[-1]
         k_by, v_by = keys.scale(where, "k_scale", k_scale), values.scale(where, "v_scale", v_scale)
         keys.require_wide(where, "k", k, (count, *keys.shape))
-        heads = q.shape[1] if q.dim() == 3 else keys.shape[0]
-        require_tensor(where, "q", q, (count, heads, width), k.dtype, self._device)
-        require_tensor(where, "v", v, (count, *values.shape), k.dtype, self._device)
-        for name, out, source in (("q_out", q_out, q), ("k_out", k_out, k)):
-            if out is not None:
-                require_tensor(where, name, out, tuple(source.shape), source.dtype, self._device)
+        require_rows(where, "q", q, (count, "heads", width), (k.dtype,), self._device)
+        require_rows(where, "v", v, (count, *values.shape), (k.dtype,), self._device)
+        require_out(where, "q_out", q_out, q)
+        require_out(where, "k_out", k_out, k)
+        require_eps(where, eps)
         for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
             require_weight(where, name, weight, width, self._device)
         arguments = RotationArguments(positions, cos_sin, interleaved, rope_sections)
@@ -106,11 +105,8 @@ class ReferenceKVWriter:
         stored_k = wide_k if keys.quantised else turned_k
         self._store(layer, tensors, keys.encode(stored_k, k_by) | values.encode(v.detach(), v_by))
         if k_out is not None:
-            k_out.detach().copy_(turned_k)
-        if q_out is None:
-            return turned_q
-        q_out.detach().copy_(turned_q)
-        return q_out
+            fill(k_out, turned_k)
+        return turned_q if q_out is None else fill(q_out, turned_q)
 
     def write_latent(
         self,
@@ -130,14 +126,15 @@ class ReferenceKVWriter:
         tensors = self._space.accept(ids, where)
         latent = self._field("latent", where, layer)
         count, rank, rope = ids.shape.numel(), self._rank, latent.shape[-1] - self._rank
-        if k_pe.dim() == 3 and k_pe.shape[1] == 1:
+        if isinstance(k_pe, Tensor) and k_pe.dim() == 3 and k_pe.shape[1] == 1:
             k_pe = k_pe.squeeze(1)
         by = latent.scale(where, "scale", scale)
         if norm is None and positions is None and cos_sin is None:
             latent.require(where, "kv_c", kv_c, (count, rank), by)
         else:
             latent.require_wide(where, "kv_c", kv_c, (count, rank))
-        require_tensor(where, "k_pe", k_pe, (count, rope), kv_c.dtype, self._device)
+        require_rows(where, "k_pe", k_pe, (count, rope), (kv_c.dtype,), self._device)
+        require_eps(where, eps)
         require_weight(where, "norm", norm, rank, self._device)
         content, key = kv_c.detach(), k_pe.detach()
         if positions is not None and cos_sin is not None:

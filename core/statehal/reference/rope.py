@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from statehal.errors import ArgumentError
-from statehal.reference.validate import require_index
+from statehal.reference.validate import FLOATING, describe, require_index, require_tensor
 
 
 def rms_norm(wide: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -17,18 +17,14 @@ def rms_norm(wide: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 def require_weight(where: str, name: str, weight: Tensor | None, width: int, device: torch.device) -> None:
     """Refuse the weight of a norm that is not a floating ``[width]`` on the device."""
-    if weight is None:
-        return
-    if tuple(weight.shape) != (width,) or not is_wide(weight) or weight.device != device:
-        raise ArgumentError(
-            f"{where}: {name} is {weight.dtype} {list(weight.shape)} on {weight.device}: expected floating "
-            f"{[width]} on {device}"
-        )
+    if weight is not None:
+        require_tensor(where, name, weight, (width,), FLOATING, device)
 
 
-def is_wide(tensor: Tensor) -> bool:
-    """Whether a tensor is of a floating dtype that one computes in."""
-    return tensor.is_floating_point() and tensor.dtype.itemsize > 1
+def require_eps(where: str, eps: object) -> None:
+    """Refuse what is no number."""
+    if not isinstance(eps, int | float):
+        raise ArgumentError(f"{where}: eps is {describe(eps)}: expected a number")
 
 
 @dataclass(frozen=True)
@@ -75,20 +71,21 @@ class RotationArguments:
     def require(self, where: str, tokens: int, width: int, device: torch.device) -> None:
         """Refuse shapes, dtypes and devices that do not fit ``tokens`` tokens of heads ``width`` wide."""
         table = self.cos_sin
-        rope_dim = table.shape[1] if table.dim() == 2 else 0
-        if not 0 < rope_dim <= width or rope_dim % 2 or not table.shape[0] or not is_wide(table):
+        require_tensor(where, "cos_sin", table, ("max_position", "rope_dim"), FLOATING, device)
+        rope_dim = table.shape[1]
+        if not 0 < rope_dim <= width or rope_dim % 2 or not table.shape[0]:
             raise ArgumentError(
-                f"{where}: cos_sin is {table.dtype} {list(table.shape)}: expected floating [max_position, rope_dim] "
-                f"with an even rope_dim of at most {width}"
+                f"{where}: cos_sin is {describe(table)}: expected [max_position, rope_dim] with an even rope_dim of at "
+                f"most {width}"
             )
-        if table.device != device:
-            raise ArgumentError(f"{where}: cos_sin is on {table.device}: expected {device}")
         if self.sections is None:
             require_index(where, "positions", self.positions, (tokens,), device)
             return
-        if len(self.sections) != 3 or min(self.sections) < 0 or sum(self.sections) != rope_dim // 2:
+        counts = self.sections if isinstance(self.sections, list | tuple) else ()
+        whole = len(counts) == 3 and all(isinstance(count, int) and count >= 0 for count in counts)
+        if not whole or sum(counts) != rope_dim // 2:
             raise ArgumentError(
-                f"{where}: rope_sections is {tuple(self.sections)}: expected three counts that sum to {rope_dim // 2}, "
+                f"{where}: rope_sections is {self.sections!r}: expected three counts that sum to {rope_dim // 2}, "
                 f"half of the rope_dim of cos_sin"
             )
         require_index(where, "positions", self.positions, (3, tokens), device)

@@ -8,9 +8,6 @@ from statehal.reference.protocol import make_protocol
 from statehal.reference.rows import as_bits, blank, live
 from statehal.spec import REPLAY, ConvRecurrent
 
-REPLACED = ("conv", "cursor", REPLAY)
-"""Fields that a commit writes by rules of their own; all others are recurrent rows."""
-
 
 class Slots:
     """Views of one sub-pool.
@@ -21,7 +18,8 @@ class Slots:
     Attributes:
         windows: by model layer id, ``[slots, window_rows, channels]``.
         recurrent: by model layer id, the views ``[slots, *row]`` of every recurrent field that has the layer.
-        replay: one ``[slots, window_rows, *row]`` for each stored layer of the replay ring.
+        replay: by model layer id, the view ``[slots, window_rows, *row]`` of the replay ring, if the layer has one.
+        states, rings: all views of ``recurrent`` and of ``replay``.
         cursors: ``[slots]`` int32.
         pages: whole slots as bytes, ``[ranges, slots, bytes]`` each.
     """
@@ -34,25 +32,19 @@ class Slots:
         self.cursors = sub.view("cursor", spec.layers[0], "page")[:, 0, 0]
         self.windows: dict[int, Tensor] = {}
         self.recurrent: dict[int, list[Tensor]] = {}
-        self.replay: list[Tensor] = []
-        self.owners: list[int] = []
-        for group in sub.layout.field("conv").layers:
-            window = sub.view("conv", group[0], "page")[:, 0]
+        self.replay: dict[int, list[Tensor]] = {}
+        for layer in spec.layers:
+            window = sub.view("conv", layer, "page")[:, 0]
             if sub.layout.conv.window_order == "channels_first":
                 window = window.transpose(1, 2)
-            self.owners.append(group[0])
-            for layer in group:
-                self.windows[layer] = window[..., : spec.channels]
-                self.recurrent[layer] = []
+            self.windows[layer] = window[..., : spec.channels]
+            self.recurrent[layer], self.replay[layer] = [], []
         for field in sub.layout.fields:
-            for group in field.layers if field.name not in ("conv", "cursor") else ():
-                view = as_bits(sub.view(field.name, group[0], "page")[:, 0])
-                if field.name == REPLAY:
-                    self.replay.append(view)
-                else:
-                    for layer in group:
-                        self.recurrent[layer].append(view)
-        self.states = [view for owner in self.owners for view in self.recurrent[owner]]
+            for (layer,) in field.layers if field.name not in ("conv", "cursor") else ():
+                rows = self.replay if field.name == REPLAY else self.recurrent
+                rows[layer].append(as_bits(sub.view(field.name, layer, "page")[:, 0]))
+        self.states = [view for views in self.recurrent.values() for view in views]
+        self.rings = [view for views in self.replay.values() for view in views]
 
     def live(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Which ids name a slot that may be written, and the ids with padding replaced by the sink."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from statehal.errors import ArgumentError
 from statehal.reference.casts import LARGEST, WIDE, encode, given_scale, row_scales
 from statehal.reference.rounding import round_once
-from statehal.reference.validate import require_tensor
+from statehal.reference.validate import require_rows
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,3 @@ class StoredField:
             return {self.name: encode(rows, scale, self.dtype)}
         scales = row_scales(rows, self.dtype) if scale is None else scale.expand(rows.shape[:2])
         return {self.name: encode(rows, scales, self.dtype), f"{self.name}_scale": scales}
-
-
-def require_rows(
-    where: str, name: str, rows: Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...], device: torch.device
-) -> None:
-    """``require_tensor`` where several dtypes will do."""
-    if rows.dtype in dtypes:
-        require_tensor(where, name, rows, shape, rows.dtype, device)
-        return
-    due = " or ".join(map(str, dtypes))
-    raise ArgumentError(
-        f"{where}: {name} is {rows.dtype} {list(rows.shape)} on {rows.device}: expected {due} {list(shape)} on {device}"
-    )

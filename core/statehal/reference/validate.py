@@ -1,23 +1,39 @@
-"""Checks of tensors against what an operation takes; none asks the device."""
+"""Checks of arguments against what an operation takes; none asks the device."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from statehal.errors import ArgumentError
 
+Shape = tuple[int | str, ...]
+"""Expected sizes; a name stands for any size."""
+
+FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+"""Dtypes of what enters a computation and is not stored: norm weights, tables of cosines and sines."""
+
+INDEX = (torch.int32, torch.int64)
+"""Dtypes of index tensors."""
+
 
 def require_tensor(
-    where: str, name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    where: str, name: str, tensor: object, shape: Shape, dtypes: Collection[torch.dtype], device: torch.device
 ) -> None:
-    """Refuse a tensor of another shape, dtype or device, or whose last dimension is not contiguous."""
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype or tensor.device != device:
-        raise ArgumentError(
-            f"{where}: {name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}: expected {dtype} "
-            f"{list(shape)} on {device}"
-        )
+    """Refuse what is no tensor of one of the dtypes, of that shape and on that device."""
+    if _fits(tensor, shape) and tensor.dtype in dtypes and tensor.device == device:
+        return
+    right = [tensor.dtype] if isinstance(tensor, Tensor) and tensor.dtype in dtypes else dtypes
+    due = "floating" if dtypes is FLOATING else " or ".join(str(dtype) for dtype in right)
+    raise ArgumentError(f"{where}: {name} is {describe(tensor)}: expected {due} {_sizes(tensor, shape)} on {device}")
+
+
+def require_rows(
+    where: str, name: str, tensor: Tensor, shape: Shape, dtypes: Collection[torch.dtype], device: torch.device
+) -> None:
+    """``require_tensor``, and refuse rows whose last dimension is not contiguous."""
+    require_tensor(where, name, tensor, shape, dtypes, device)
     if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
         raise ArgumentError(
             f"{where}: the last dimension of {name} has stride {tensor.stride(-1)}: expected 1 "
@@ -25,16 +41,54 @@ def require_tensor(
         )
 
 
-def require_index(where: str, name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
+def require_index(where: str, name: str, tensor: object, shape: Shape, device: torch.device) -> None:
     """Refuse an index tensor that is not int32 or int64 of that shape on that device."""
-    if tensor.dtype not in (torch.int32, torch.int64) or tuple(tensor.shape) != shape or tensor.device != device:
+    if not _fits(tensor, shape) or tensor.dtype not in INDEX or tensor.device != device:
         raise ArgumentError(
-            f"{where}: {name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}: expected int32 or int64 "
-            f"{list(shape)} on {device}"
+            f"{where}: {name} is {describe(tensor)}: expected int32 or int64 {_sizes(tensor, shape)} on {device}"
         )
 
 
-def require_layer(where: str, layer: int, known: Mapping[int, Any]) -> None:
-    """Refuse a model layer id that is not a key of ``known``."""
-    if layer not in known:
-        raise ArgumentError(f"{where}: no layer {layer} here: the sub-pool's layers are {sorted(known)}")
+def require_out(where: str, name: str, out: Tensor | None, like: Tensor) -> None:
+    """Refuse an output that cannot take a result such as ``like``, before anything is stored."""
+    if out is None:
+        return
+    require_rows(where, name, out, tuple(like.shape), (like.dtype,), like.device)
+    if any(size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride(), strict=True)):
+        raise ArgumentError(f"{where}: {name} is expanded: its rows share memory (fix: pass {name}.clone())")
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        raise ArgumentError(
+            f"{where}: {name} was made under inference_mode and can be written to only there (fix: call under "
+            f"inference_mode, or make {name} outside)"
+        )
+
+
+def fill(out: Tensor, result: Tensor) -> Tensor:
+    """Write a result into an output that ``require_out`` passed, outside of autograd."""
+    out.detach().copy_(result)
+    return out
+
+
+def require_layer(where: str, layer: object, known: Collection[int]) -> None:
+    """Refuse what is not one of the model layer ids in ``known``."""
+    if not isinstance(layer, int) or layer not in known:
+        raise ArgumentError(f"{where}: no layer {layer!r} here: the sub-pool's layers are {sorted(known)}")
+
+
+def describe(value: object) -> str:
+    """An argument as errors name it."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {list(value.shape)} on {value.device}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _fits(tensor: object, shape: Shape) -> TypeGuard[Tensor]:
+    if not isinstance(tensor, Tensor) or tensor.dim() != len(shape):
+        return False
+    return all(isinstance(due, str) or size == due for size, due in zip(tensor.shape, shape, strict=True))
+
+
+def _sizes(tensor: object, shape: Shape) -> str:
+    """Expected sizes; those that are free are the tensor's own where it has as many axes."""
+    own = tensor.shape if isinstance(tensor, Tensor) and tensor.dim() == len(shape) else shape
+    return "[" + ", ".join(str(got if isinstance(due, str) else due) for got, due in zip(own, shape, strict=True)) + "]"

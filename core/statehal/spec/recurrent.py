@@ -25,7 +25,8 @@ class ConvRecurrent(Spec):
         width: taps of the causal convolution, 2 to 8.
         dtype: dtype of the window.
         sections: channels of each independently sharded part, such as ``q | k | v``; sums to ``channels``.
-        verify_tokens: most draft tokens verified in one step (D); the window has ``width - 1 + D - 1`` rows.
+        verify_tokens: most tokens verified in one step, the certain one included (D); the window has
+            ``width - 1 + D - 1`` rows.
         state: shape of the recurrent state of one layer, heads first; ``None`` where there is none (short conv).
         state_dtype: dtype of the recurrent state.
     """
@@ -53,6 +54,11 @@ class ConvRecurrent(Spec):
         if self.state is not None:
             object.__setattr__(self, "state", tuple(self.state))
             require_shape(self, "state", self.state)
+        if self.shared:
+            raise SpecError(
+                f"spec {self.name!r} has shared={self.shared}: a window belongs to one layer, because every layer "
+                f"takes each token into it"
+            )
         taken = {"conv", "state", "cursor"} & {extra.name for extra in self.extra}
         if taken:
             raise SpecError(f"spec {self.name!r} has extra fields named {sorted(taken)}, which a slot has anyway")

@@ -1,26 +1,31 @@
 """What can be wrong with a conv operation that no shape shows."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
-from statehal.binding.checks.values import host, require_apart, require_between, require_distinct, slots_of
-from statehal.errors import ArgumentError
-from statehal.spec import ConvRecurrent
+from statehal.binding.checks import sequences
+from statehal.binding.checks.values import host, numbers, require_apart, require_between, require_distinct, slots_of
+from statehal.errors import ArgumentError, StatehalError
+from statehal.pool.step_books import Step
+from statehal.spec import REPLAY, ConvRecurrent
 
 if TYPE_CHECKING:
     from statehal.hookspecs import CausalConv1d
     from statehal.ids import KernelIds
     from statehal.pool import SubPool
 
+T = TypeVar("T")
+
 
 class CheckedCausalConv1d:
-    """The methods of ``methods``, each after its checks; ``prepare`` has none.
+    """The methods of ``methods``, each after its checks; what a shape or dtype shows is left to ``methods`` to refuse.
 
     Raises, besides what the methods do:
         ArgumentError: a slot is named twice or used in two ways, or a count, place or position is out of range.
-        StepError: a step has no commit, or two, or not all of its layers.
+        StepError: a step has no commit, or two, or not all of its layers, or is not the same in all layers.
         WrongIdSpace: a slot that nobody holds.
     """
 
@@ -30,6 +35,7 @@ class CheckedCausalConv1d:
         self._sub = sub
         self._books = sub.step_books
         self._drafts = sub.spec.verify_tokens
+        self._recurrent = sub.spec.state is not None or any(extra.name != REPLAY for extra in sub.spec.extra)
 
     def prefill(
         self,
@@ -45,39 +51,37 @@ class CheckedCausalConv1d:
     ) -> Tensor:
         where = self._where("prefill", layer)
         targets = self._targets(where, slots)
-        length = self._lengths(where, x, query_start_loc, targets)
-        ones = torch.ones_like(targets)
-        self._room(where, layer, targets, ones)
-        if initial_slots is not None:
-            sources = slots_of(self._sub, where, initial_slots).reshape(-1)
-            has = has_initial_state
-            if sources.shape == targets.shape and has is not None and has.shape == targets.shape:
-                others = sources.where(has.detach().cpu().bool() & (sources != targets), 0)
-                self._require_unwritten(where, others, targets)
-                self._books.require_closed(where, "initial_slots read", others[others > 0])
-        if snapshots is not None and length is not None:
-            self._snapshots(where, length, targets, *snapshots)
-        result = self._methods.prefill(
-            layer,
-            x,
-            query_start_loc,
-            slots,
-            has_initial_state,
-            initial_slots=initial_slots,
-            snapshots=snapshots,
-            out=out,
-        )
-        self._enter(layer, targets, ones)
+        length = sequences.lengths(where, x, query_start_loc, len(targets))
+        sources = self._sources(where, targets, has_initial_state, initial_slots)
+        step = saved = None
+        if length is not None:
+            step = self._step(targets, length, torch.ones_like(length), None, sources)
+            if isinstance(snapshots, tuple | list) and len(snapshots) == 3:
+                saved = self._snapshots(where, length, targets, sources, *snapshots)
+
+        def call() -> Tensor:
+            return self._methods.prefill(
+                layer,
+                x,
+                query_start_loc,
+                slots,
+                has_initial_state,
+                initial_slots=initial_slots,
+                snapshots=snapshots,
+                out=out,
+            )
+
+        result = self._run(where, layer, step, call)
+        if saved is not None:
+            self._books.enter_snapshots(layer, *saved)
         return result
 
     def decode(self, layer: int, x: Tensor, slots: "KernelIds", *, out: Tensor | None = None) -> Tensor:
         where = self._where("decode", layer)
         targets = self._targets(where, slots)
         ones = torch.ones_like(targets)
-        self._room(where, layer, targets, ones)
-        result = self._methods.decode(layer, x, slots, out=out)
-        self._enter(layer, targets, ones)
-        return result
+        step = self._step(targets, ones, ones, None, targets)
+        return self._run(where, layer, step, lambda: self._methods.decode(layer, x, slots, out=out))
 
     def verify(
         self,
@@ -91,16 +95,22 @@ class CheckedCausalConv1d:
     ) -> Tensor:
         where = self._where("verify", layer)
         targets = self._targets(where, slots)
-        start = torch.arange(len(targets) + 1) * self._drafts if query_start_loc is None else query_start_loc
-        length = self._lengths(where, x, start, targets)
+        even = numbers(0, len(targets) + 1) * self._drafts
+        start = even if query_start_loc is None else query_start_loc
+        exact = query_start_loc is not None or (isinstance(x, Tensor) and x.dim() == 2 and x.shape[0] == even[-1])
+        length = sequences.lengths(where, x, start, len(targets)) if exact else None
+        step = None
         if length is not None:
             require_between(where, "tokens of request", length, 1, self._drafts, targets > 0)
-            self._parents(where, host(start, len(targets) + 1), targets, host(parents, x.shape[0]))
-            self._room(where, layer, targets, length)
-        result = self._methods.verify(layer, x, slots, query_start_loc=query_start_loc, parents=parents, out=out)
-        assert length is not None, "the provider took a query_start_loc that is no index tensor of its shape"
-        self._enter(layer, targets, length)
-        return result
+            tree = host(parents, x.shape[0])
+            if tree is not None:
+                tree = sequences.trees(where, tree, start.detach().cpu().long(), targets > 0, self._drafts)
+            step = self._step(targets, length, length, tree, targets)
+
+        def call() -> Tensor:
+            return self._methods.verify(layer, x, slots, query_start_loc=query_start_loc, parents=parents, out=out)
+
+        return self._run(where, layer, step, call)
 
     def commit(
         self,
@@ -115,114 +125,173 @@ class CheckedCausalConv1d:
         where = f"commit of {self._sub.name!r}"
         targets = self._targets(where, slots)
         held, count = targets > 0, len(targets)
-        tokens = torch.ones_like(targets)
-        tokens[held] = self._books.require_done(where, targets[held])
+        most, length, parents = (
+            kept.new_full((count, *kept.shape[1:]), fill).index_put((held,), kept)
+            for kept, fill in zip(self._books.require_done(where, targets[held]), (1, 1, -1), strict=True)
+        )
         counts, rows, tracked = host(accepted, count), host(path, count, self._drafts), host(track_accepted, count)
         if counts is not None:
-            require_between(where, "accepted", counts, 1, tokens, held)
-            if rows is not None:
-                used = held[:, None] & (torch.arange(self._drafts) < counts[:, None])
-                # a row follows one before it, so a path from the root only rises
-                low = torch.cat([torch.zeros(count, 1, dtype=torch.int64), rows[:, :-1] + 1], 1)
-                high = (tokens[:, None] - 1).expand(rows.shape).clone()
-                high[:, 0] = 0
-                require_between(where, "path", rows, low, high, used)
+            require_between(where, "accepted", counts, 1, most, held)
+            chain = numbers(0, self._drafts).expand(count, -1)
+            used = held[:, None] & (chain < counts[:, None])
+            rows, given = (chain, False) if rows is None else (rows, True)
+            sequences.require_path(where, rows, given, parents, length, used & (most > 1)[:, None])
             if tracked is not None:
                 require_between(where, "track_accepted", tracked, 0, counts, held)
-        own = targets
+        tracks = None
+        if track_slots is not None:
+            wanted = None if tracked is None else tracked > 0
+            tracks = slots_of(self._sub, where, track_slots, wanted)
+            require_distinct(where, "track_slots", tracks)
+            require_apart(where, "track_slots", tracks, "slots", targets)
+            self._books.require_idle(where, "track_slots name", tracks[tracks > 0])
         if state_slots is not None:
             states = slots_of(self._sub, where, state_slots)
             if tuple(states.shape) == (count, self._drafts):
-                foreign = states.where(states != targets[:, None], 0).reshape(-1)
-                require_apart(where, "state_slots", foreign, "slots of other requests", targets)
-                own = torch.cat([targets, foreign])
-        if track_slots is not None:
-            tracks = slots_of(self._sub, where, track_slots).reshape(-1)
-            require_distinct(where, "track_slots", tracks)
-            require_apart(where, "track_slots", tracks, "slots or state_slots", own)
-            self._books.require_closed(where, "track_slots name", tracks[tracks > 0])
-        self._methods.commit(
-            slots,
-            accepted,
-            path=path,
-            state_slots=state_slots,
-            track_slots=track_slots,
-            track_accepted=track_accepted,
-        )
+                self._states(where, states, targets, most, tracks)
+                for kept in (counts, tracked):
+                    if kept is not None and rows is not None:
+                        self._state_rows(where, states, rows, kept, held & (most > 1))
+
+        def call() -> None:
+            self._methods.commit(
+                slots,
+                accepted,
+                path=path,
+                state_slots=state_slots,
+                track_slots=track_slots,
+                track_accepted=track_accepted,
+            )
+
+        self._attempt(targets[held], call)
         self._books.close(targets[held])
 
     def copy_slots(self, src: "KernelIds", dst: "KernelIds") -> None:
         where = f"copy_slots of {self._sub.name!r}"
-        sources = slots_of(self._sub, where, src).reshape(-1)
-        targets = self._targets(where, dst, "dst")
+        sources, targets = slots_of(self._sub, where, src), self._targets(where, dst, "dst")
         self._books.require_closed(where, "src name", sources[sources > 0])
-        self._methods.copy_slots(src, dst)
+        self._attempt(targets[targets > 0], lambda: self._methods.copy_slots(src, dst))
         self._books.close(targets[targets > 0])
 
     def zero_slots(self, slots: "KernelIds") -> None:
-        targets = slots_of(self._sub, f"zero_slots of {self._sub.name!r}", slots).reshape(-1)
-        self._methods.zero_slots(slots)
+        targets = slots_of(self._sub, f"zero_slots of {self._sub.name!r}", slots)
+        self._attempt(targets[targets > 0], lambda: self._methods.zero_slots(slots))
         self._books.close(targets[targets > 0])
 
     def read_state(self, slots: "KernelIds") -> Tensor:
         where = f"read_state of {self._sub.name!r}"
-        sources = slots_of(self._sub, where, slots).reshape(-1)
+        sources = slots_of(self._sub, where, slots)
         self._books.require_closed(where, "slots name", sources[sources > 0])
         return self._methods.read_state(slots)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._methods, name)
 
     def _where(self, method: str, layer: int) -> str:
         return f"{method} of layer {layer} of {self._sub.name!r}"
 
     def _targets(self, where: str, slots: "KernelIds", name: str = "slots") -> Tensor:
+        """Slots that are written, flat; the provider refuses those of other than one axis."""
         targets = slots_of(self._sub, where, slots).reshape(-1)
         require_distinct(where, name, targets)
         return targets
 
-    def _room(self, where: str, layer: int, targets: Tensor, tokens: Tensor) -> None:
-        if any(layer in group for group in self._sub.layout.field("conv").layers):
-            self._books.require_room(where, layer, targets[targets > 0], tokens[targets > 0])
-
-    def _enter(self, layer: int, targets: Tensor, tokens: Tensor) -> None:
-        self._books.ran(layer, targets[targets > 0], tokens[targets > 0])
-
-    def _lengths(self, where: str, x: Tensor, query_start_loc: Tensor, targets: Tensor) -> Tensor | None:
-        """Tokens of each sequence; ``None`` for a tensor that the provider will refuse."""
-        start = host(query_start_loc, len(targets) + 1)
-        if start is None:
+    def _step(
+        self, targets: Tensor, length: Tensor, most: Tensor, parents: Tensor | None, sources: Tensor | None
+    ) -> Step | None:
+        """What is entered in the books; ``None`` where the provider refuses the call."""
+        if sources is None:
             return None
-        everywhere = torch.ones_like(start, dtype=torch.bool)
-        low = torch.cat([start.new_zeros(1), start[:-1]])
-        require_between(where, "query_start_loc", start, low, x.shape[0], everywhere)
-        return start.diff()
+        held = targets > 0
+        parents = sequences.chains(most, self._drafts) if parents is None else parents
+        return Step(targets[held], length[held], most[held], parents[held], sources[held])
 
-    def _require_unwritten(self, where: str, sources: Tensor, targets: Tensor) -> None:
-        clash = torch.isin(sources, targets) & (sources > 0)
+    def _run(self, where: str, layer: int, step: Step | None, call: Callable[[], Tensor]) -> Tensor:
+        """Call the provider for a layer; a call that it should have refused is in no book."""
+        known = isinstance(layer, int) and layer in self._sub.spec.layers
+        if step is None or not known:
+            return call()
+        self._books.require_room(where, layer, step)
+        result = self._attempt(step.pages, call)
+        self._books.enter(layer, step)
+        return result
+
+    def _attempt(self, pages: Tensor, call: Callable[[], T]) -> T:
+        """Call the provider; its own refusals come before it writes anything, and any other failure may not."""
+        try:
+            return call()
+        except StatehalError:
+            raise
+        except BaseException:
+            self._books.fail(pages)
+            raise
+
+    def _sources(
+        self, where: str, targets: Tensor, has_initial_state: object, initial_slots: "KernelIds | None"
+    ) -> Tensor | None:
+        """The slot that each sequence's initial state is read from, 0 for none."""
+        if has_initial_state is None:
+            return None if initial_slots is not None else torch.zeros_like(targets)
+        flags = host(has_initial_state, len(targets))
+        if flags is None:
+            return None
+        has = flags.bool()
+        if initial_slots is None:
+            return targets.where(has, 0)
+        sources = slots_of(self._sub, where, initial_slots, has)
+        if sources.shape != targets.shape:
+            return None
+        require_between(where, "initial_slots", sources, 1, self._sub.layout.num_pages - 1, has & (targets > 0))
+        others = sources.where(sources != targets, 0)
+        clash = torch.isin(others, targets) & (others > 0)
         if bool(clash.any()):
             raise ArgumentError(
-                f"{where}: initial_slots read slot {int(sources[clash][0])}, which another sequence writes"
+                f"{where}: initial_slots read slot {int(others[clash][0])}, which another sequence writes"
             )
+        self._books.require_closed(where, "initial_slots read", others[others > 0])
+        return sources
 
     def _snapshots(
-        self, where: str, length: Tensor, targets: Tensor, sequence: Tensor, end: Tensor, slot: "KernelIds"
-    ) -> None:
+        self,
+        where: str,
+        length: Tensor,
+        targets: Tensor,
+        sources: Tensor | None,
+        sequence: Tensor,
+        end: Tensor,
+        slot: "KernelIds",
+    ) -> tuple[Tensor, Tensor] | None:
+        """Whose snapshots go to which slots."""
         saved = self._targets(where, slot, "snapshots")
-        require_apart(where, "snapshots", saved, "slots", targets)
-        self._books.require_closed(where, "snapshots name", saved[saved > 0])
-        sequences, ends = host(sequence, len(saved)), host(end, len(saved))
-        if sequences is not None and ends is not None:
-            require_between(where, "snapshots[0]", sequences, 0, len(length) - 1, saved > 0)
-            known = sequences.clamp(0, max(len(length) - 1, 0))
-            require_between(where, "snapshots[1]", ends, 0, length[known], saved > 0)
+        written = targets if sources is None else torch.cat([targets, sources])
+        require_apart(where, "snapshots", saved, "slots or initial_slots", written)
+        self._books.require_idle(where, "snapshots name", saved[saved > 0])
+        sequences_, ends = host(sequence, len(saved)), host(end, len(saved))
+        if sequences_ is None or ends is None:
+            return None
+        require_between(where, "snapshots[0]", sequences_, 0, len(length) - 1, saved > 0)
+        known = sequences_.clamp(0, max(len(length) - 1, 0))
+        require_between(where, "snapshots[1]", ends, 0, length[known], saved > 0)
+        owners = targets[known]
+        due = (saved > 0) & (owners > 0)
+        return owners[due], saved[due]
 
-    def _parents(self, where: str, start: Tensor | None, targets: Tensor, parents: Tensor | None) -> None:
-        if start is None or parents is None:
+    def _states(self, where: str, states: Tensor, targets: Tensor, most: Tensor, tracks: Tensor | None) -> None:
+        """Refuse slots of ``state_slots`` that are used in another way, too."""
+        foreign = states.where(states != targets[:, None], 0)
+        require_apart(where, "state_slots", foreign.reshape(-1), "slots of other requests", targets)
+        if tracks is not None:
+            require_apart(where, "track_slots", tracks, "state_slots", foreign)
+        written = foreign.where(numbers(0, self._drafts) < most[:, None], 0).reshape(-1)
+        require_distinct(where, "state_slots", written)
+        self._books.require_idle(where, "state_slots name", written[written > 0])
+
+    def _state_rows(self, where: str, states: Tensor, rows: Tensor, counts: Tensor, verified: Tensor) -> None:
+        """Refuse a verify whose recurrent rows after the last kept token are nowhere."""
+        if not self._recurrent:
             return
-        token = torch.arange(len(parents))
-        request = torch.searchsorted(start[1:].contiguous(), token, right=True)
-        used = torch.cat([targets > 0, torch.zeros(1, dtype=torch.bool)])[request] & (token >= start[0])
-        place = token - start[request.clamp(max=max(len(targets) - 1, 0))]
-        low = (place > 0).long() - 1
-        require_between(where, "parents", parents, low, place - 1, used)
+        last = rows.gather(1, (counts - 1).clamp(0, self._drafts - 1)[:, None]).clamp(0, self._drafts - 1)
+        bad = verified & (counts > 0) & (states.gather(1, last)[:, 0] == 0)
+        if bool(bad.any()):
+            request = int(bad.nonzero()[0, 0])
+            raise ArgumentError(
+                f"{where}: state_slots[{request}, {int(last[request, 0])}] is padding, and the step keeps the conv "
+                f"rows of that token: expected the slot in which its recurrent rows are"
+            )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from statehal.binding.checks.values import host, require_between, require_distinct
+from statehal.errors import ArgumentError
 
 if TYPE_CHECKING:
     from statehal.hookspecs import KVWriter
@@ -16,7 +17,8 @@ class CheckedKVWriter:
     """The methods of ``methods``, each after its checks.
 
     Raises, besides what the methods do:
-        ArgumentError: a position lies outside of ``cos_sin``, or a move writes a token twice.
+        ArgumentError: a position lies outside of ``cos_sin``, a scale is not positive and finite, or a token is written
+            twice.
         WrongIdSpace: an id of a page that nobody holds.
     """
 
@@ -25,7 +27,9 @@ class CheckedKVWriter:
         self._sub = sub
 
     def write(self, layer: int, ids: "KernelIds", k: Tensor, v: Tensor, **options: Any) -> None:
-        self._tokens(f"write to layer {layer} of {self._sub.name!r}", ids)
+        where = f"write to layer {layer} of {self._sub.name!r}"
+        self._once(where, ids)
+        _scales(where, options)
         self._methods.write(layer, ids, k, v, **options)
 
     def rope_write(
@@ -40,7 +44,8 @@ class CheckedKVWriter:
         **options: Any,
     ) -> Tensor:
         where = f"rope_write to layer {layer} of {self._sub.name!r}"
-        self._positions(where, self._tokens(where, ids), positions, cos_sin)
+        self._positions(where, self._once(where, ids), positions, cos_sin)
+        _scales(where, options)
         return self._methods.rope_write(layer, ids, q, k, v, positions, cos_sin, **options)
 
     def write_latent(
@@ -55,9 +60,10 @@ class CheckedKVWriter:
         **options: Any,
     ) -> None:
         where = f"write_latent to layer {layer} of {self._sub.name!r}"
-        tokens = self._tokens(where, ids)
+        tokens = self._once(where, ids)
         if positions is not None and cos_sin is not None:
             self._positions(where, tokens, positions, cos_sin)
+        _scales(where, options)
         self._methods.write_latent(layer, ids, kv_c, k_pe, positions=positions, cos_sin=cos_sin, **options)
 
     def move(self, dst: "KernelIds", src: "KernelIds") -> None:
@@ -66,8 +72,11 @@ class CheckedKVWriter:
         require_distinct(where, "dst", self._tokens(where, dst), "token")
         self._methods.move(dst, src)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._methods, name)
+    def _once(self, where: str, ids: "KernelIds") -> Tensor:
+        """Tokens that are written, ``[tokens]``: none of them twice."""
+        tokens = self._tokens(where, ids)
+        require_distinct(where, "ids", tokens, "token")
+        return tokens
 
     def _tokens(self, where: str, ids: "KernelIds") -> Tensor:
         """Ids of the first form on the host, ``[tokens]``, 0 for padding."""
@@ -80,6 +89,17 @@ class CheckedKVWriter:
     def _positions(self, where: str, tokens: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
         for shape in ((len(tokens),), (3, len(tokens))):
             values = host(positions, *shape)
-            if values is not None and cos_sin.dim() == 2:
+            if values is not None and isinstance(cos_sin, Tensor) and cos_sin.dim() == 2:
                 used = (tokens > 0).expand(values.shape)
                 require_between(where, "positions", values, 0, cos_sin.shape[0] - 1, used)
+
+
+def _scales(where: str, options: dict[str, Any]) -> None:
+    """Refuse scales in tensors that no row can be divided by; numbers are the provider's to refuse."""
+    for name in ("k_scale", "v_scale", "scale"):
+        scale = options.get(name)
+        if isinstance(scale, Tensor) and scale.is_floating_point():
+            values = scale.detach().cpu().double().reshape(-1)
+            bad = ~((values > 0) & values.isfinite())
+            if bool(bad.any()):
+                raise ArgumentError(f"{where}: {name} is {float(values[bad][0])}: expected a positive, finite scale")

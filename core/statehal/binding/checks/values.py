@@ -1,4 +1,4 @@
-"""Looking at the values of index tensors; everything here syncs the device."""
+"""Looking at the values of index tensors; everything here syncs the device. What is returned is on the host."""
 
 import torch
 from torch import Tensor
@@ -9,24 +9,34 @@ from statehal.layout import AddressForm
 from statehal.pool import SubPool
 
 
-def host(tensor: Tensor | None, *shape: int) -> Tensor | None:
-    """Integers on the host, or ``None`` for what is no index tensor of that shape: the provider refuses it."""
-    if tensor is None or tensor.is_floating_point() or tensor.is_complex() or tuple(tensor.shape) != shape:
+def host(tensor: object, *shape: int) -> Tensor | None:
+    """Integers or truth values as int64; ``None`` for what is no such tensor of that shape, which providers refuse."""
+    if not isinstance(tensor, Tensor) or tensor.is_floating_point() or tensor.is_complex():
         return None
-    return tensor.detach().cpu().long()
+    return tensor.detach().cpu().long() if tuple(tensor.shape) == shape else None
 
 
-def slots_of(sub: SubPool, where: str, ids: KernelIds) -> Tensor:
-    """Physical slots on the host, 0 for padding, in the shape of ``ids``.
+def numbers(start: int, end: int) -> Tensor:
+    """``start`` to ``end - 1``."""
+    return torch.arange(start, end, device="cpu")
+
+
+def slots_of(sub: SubPool, where: str, ids: KernelIds, read: Tensor | None = None) -> Tensor:
+    """Physical slots, 0 for padding, in the shape of ``ids``.
+
+    Args:
+        read: which ids are looked at, in the same shape; the others count as padding.
 
     Raises:
         WrongIdSpace: they are not kernel ids of this sub-pool's slots, or name a slot that nobody holds.
         StaleIds: a compaction came in between.
     """
     space = sub.space("kernel", "pages")
-    tensors = space.accept(ids, where)
+    tensors = tuple(tensor.detach().cpu() for tensor in space.accept(ids, where))
+    if read is not None and read.shape == ids.shape:
+        tensors = tuple(tensor.where(read, 0) for tensor in tensors)
     sub.pool.verify(space.key, tensors)
-    pages = tensors[sub.forms.index(AddressForm("page", 1))].detach().cpu().long()
+    pages = tensors[sub.forms.index(AddressForm("page", 1))].long()
     return pages.where((pages > 0) & (pages < sub.layout.num_pages), 0)
 
 
@@ -49,6 +59,6 @@ def require_between(where: str, name: str, values: Tensor, low: Tensor | int, hi
     bad = ((values < low) | (values > high)) & mask
     if bool(bad.any()):
         at = tuple(bad.nonzero()[0].tolist())
-        low, high = (int(torch.as_tensor(bound).expand(bad.shape)[at]) for bound in (low, high))
+        low, high = (int(torch.as_tensor(bound, device="cpu").expand(bad.shape)[at]) for bound in (low, high))
         place = ", ".join(str(index) for index in at)
         raise ArgumentError(f"{where}: {name}[{place}] is {int(values[at])}: expected {low} to {high}")
