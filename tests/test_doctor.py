@@ -46,7 +46,7 @@ def texts(report: doctor.Report) -> list[tuple[str, str, str]]:
 
 
 def test_all_is_well(diagnose: Any) -> None:
-    report = diagnose(ready(priority=4, capabilities=frozenset({"fp8"}), description="fast"))
+    report = diagnose(ready(priority=4, capabilities=frozenset({"trees"}), description="fast"))
     assert (report.verdict, report.exit_code, report.problems) == ("ok: good for cpu", 0, ())
     assert [(d.device, d.backend) for d in report.devices] == [("cpu", "good")]
     (row,) = report.backends
@@ -57,7 +57,7 @@ def test_all_is_well(diagnose: Any) -> None:
         4,
         "dist-good 1.0 (good_module)",
     )
-    assert (row.capabilities, row.description, row.contract) == (("fp8",), "fast", "0.1")
+    assert (row.capabilities, row.description, row.contract) == (("trees",), "fast", "0.1")
     assert report.versions["torch"] == torch.__version__
 
 

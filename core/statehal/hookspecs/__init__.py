@@ -1,5 +1,6 @@
 """The contract between statehal and a plugin: hooks, what they are asked with, what they answer. No torch."""
 
+from statehal.hookspecs.capabilities import CAPABILITIES, IDS64
 from statehal.hookspecs.causal_conv1d import CausalConv1d
 from statehal.hookspecs.kv_writer import KVWriter
 from statehal.hookspecs.markers import CONTRACT, ENTRY_POINT_GROUP, PROJECT, hookimpl, hookspec
@@ -14,9 +15,10 @@ from statehal.hookspecs.requests import (
     PoolLayoutRequest,
 )
 from statehal.hookspecs.specs import HookSpecs
-from statehal.hookspecs.types import IDS64, BackendInfo, Probe, ProbeState
+from statehal.hookspecs.types import BackendInfo, Probe, ProbeState
 
 __all__ = [
+    "CAPABILITIES",
     "CONTRACT",
     "ENTRY_POINT_GROUP",
     "HOOKS",

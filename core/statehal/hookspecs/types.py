@@ -7,10 +7,8 @@ from typing import Literal
 
 from statehal.env import Variable
 from statehal.errors import ArgumentError
+from statehal.hookspecs.capabilities import CAPABILITIES
 from statehal.hookspecs.markers import CONTRACT
-
-IDS64 = "ids64"
-"""Capability of a backend whose kernels take 64-bit ids and block offsets."""
 
 ProbeState = Literal["ready", "unavailable", "broken"]
 
@@ -24,9 +22,11 @@ class BackendInfo:
         device_types: torch's device types on which it may be chosen without being named, such as ``{"cuda"}``.
         priority: of the ready backends for a device the highest wins; two with the same priority are an error.
         contract: the version of the contract that it was written for.
-        capabilities: tags of what it claims beyond the must-pass part of the contract; each claim is tested.
+        capabilities: tags of ``statehal.hookspecs.capabilities``: what it claims; the conformance kit tests each claim.
         description: one line for ``statehal doctor``.
         variables: the environment variables of its own.
+        unsupported: by check of the conformance kit, or a pattern of names, why it can never pass; it is not run.
+        expected_failures: by check or pattern, why it fails today; one that passes is a failure.
     """
 
     name: str
@@ -36,6 +36,8 @@ class BackendInfo:
     capabilities: frozenset[str] = frozenset()
     description: str = ""
     variables: tuple[Variable, ...] = ()
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    expected_failures: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("device_types", "capabilities"):
@@ -43,6 +45,14 @@ class BackendInfo:
             if isinstance(value, str):  # frozenset("cuda") would be four letters
                 raise ArgumentError(f"{name}={value!r} is one string (fix: pass a set of strings: {{{value!r}}})")
             object.__setattr__(self, name, frozenset(value))
+        unknown = sorted(self.capabilities - CAPABILITIES)
+        if unknown:
+            raise ArgumentError(f"capabilities={unknown}: expected some of {sorted(CAPABILITIES)}")
+        for name in ("unsupported", "expected_failures"):
+            reasons = dict(getattr(self, name))
+            if not all(isinstance(reason, str) and reason for reason in reasons.values()):
+                raise ArgumentError(f"{name}={reasons!r}: expected a reason for each check")
+            object.__setattr__(self, name, MappingProxyType(reasons))
         object.__setattr__(self, "contract", tuple(self.contract))
         object.__setattr__(self, "variables", tuple(self.variables))
         if len(self.contract) != 2 or not all(isinstance(part, int) for part in self.contract):

@@ -5,6 +5,8 @@ CPU; on an accelerator it must be named. torch is imported when an operation is 
 """
 
 from statehal.hookspecs import (
+    CAPABILITIES,
+    IDS64,
     BackendInfo,
     CausalConv1dRequest,
     ConvStateLayoutRequest,
@@ -24,6 +26,7 @@ def statehal_backend_info() -> BackendInfo:
         device_types=frozenset({"cpu"}),
         priority=0,
         contract=(0, 1),
+        capabilities=CAPABILITIES - {IDS64},
         description="plain torch, on any device by name",
     )
 
