@@ -13,7 +13,7 @@ Change = Callable[[Any, Any], Any]
 """Of the object that the reference answers, and the request: the object with the fault."""
 
 
-@dataclass
+@dataclass(eq=False)
 class MutantBackend:
     """The reference, whose answers to some hooks are changed."""
 
@@ -26,7 +26,7 @@ class MutantBackend:
 
     @hookimpl
     def statehal_backend_info(self) -> BackendInfo:
-        given = {"priority": 9, "capabilities": CAPABILITIES - {IDS64}}
+        given: dict[str, Any] = {"priority": 9, "capabilities": CAPABILITIES - {IDS64}}
         return BackendInfo("mutant", frozenset({"cpu"}), **(given | self.info))
 
     @hookimpl

@@ -1,12 +1,15 @@
 """Every mutant is noticed by the check named beside it, through its assertion; every check has a mutant."""
 
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
-from conformance import mutants_kv
 from conformance.mutant import Mutant, target
 from statehal.testing import CHECKS, run_check
 
-MUTANTS: list[Mutant] = [*mutants_kv.MUTANTS]
+MODULES = sorted(path.stem for path in Path(__file__).parent.glob("mutants_*.py"))
+MUTANTS: list[Mutant] = [mutant for name in MODULES for mutant in import_module(f"conformance.{name}").MUTANTS]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

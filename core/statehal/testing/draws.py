@@ -1,11 +1,17 @@
 """Strategies that several topics draw from: layers, page sizes, neighbours in the pool."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from statehal.ids import KernelIds
+from statehal.pool import SubPool
+from statehal.pool.pages import Pages
 from statehal.spec import Attention, ConvRecurrent, Spec
+from statehal.testing.target import Target
 
 PAGE_SIZES = (1, 3, 5, 16)
 """Of which 3 and 5 are no powers of two."""
@@ -47,3 +53,18 @@ def layer_features(layers: tuple[int, ...], page_size: int, others: Sequence[Spe
     if others:
         found.add("a view of a bigger pool")
     return found
+
+
+def pick(
+    target: Target, sub: SubPool, pages: Pages, tokens: Sequence[int], dtype: torch.dtype, *, negative: bool
+) -> KernelIds:
+    """Kernel ids of some tokens of a handle; -1 is padding, as a negative kernel id or as one of the sink."""
+    held = pages.token_ids().tensors[0].cpu()
+    wanted = torch.tensor(tokens, dtype=torch.int64)
+    virtual = held[wanted.clamp(min=0)].where(wanted >= 0, -1).to(dtype) if len(tokens) else held[:0].to(dtype)
+    ids: Any = sub.kernel_ids(sub.space("virtual").assume(target.on_device(virtual)))
+    if not negative:
+        return ids  # type: ignore[no-any-return]
+    absent = target.on_device(wanted < 0)
+    tensors = [tensor.masked_fill(absent, -1) for tensor in ids.tensors]
+    return sub.space("kernel").assume(*tensors)  # type: ignore[no-any-return]

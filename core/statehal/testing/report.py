@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Status = Literal["passed", "failed", "skipped", "xfailed", "filtered"]
-"""``filtered``: the backend does not claim it; ``skipped``: it cannot be run here; ``xfailed``: a declared deviation."""
+"""``filtered``: the backend does not claim it; ``skipped``: declared unsupported; ``xfailed``: it failed as declared."""
 
 SCHEMA = 1
 """Version of the JSON form."""

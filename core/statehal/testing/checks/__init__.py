@@ -1,9 +1,14 @@
-"""All checks, by topic: importing this registers them in the order in which they are run."""
+"""All checks, a module a topic: importing this package registers them, topic by topic in the order of their names."""
+
+from importlib import import_module
+from pkgutil import iter_modules
 
 from statehal.testing.check import REGISTERED
-from statehal.testing.checks import kv_write
+
+for _module in sorted(module.name for module in iter_modules(__path__)):
+    import_module(f"{__name__}.{_module}")
 
 CHECKS = REGISTERED
 """Every check, by name."""
 
-__all__ = ["CHECKS", "kv_write"]
+__all__ = ["CHECKS"]

@@ -23,8 +23,9 @@ class WriteCase:
 
     Attributes:
         tokens: of each row the token that it is stored at, of those allocated; -1 for padding.
-        values: whole numbers, ``[tokens][heads][dim]`` flattened, for K and for V.
+        seed: of the values.
         strided: K and V are slices of one packed tensor.
+        negative: padding is given as negative kernel ids, not as ids of the sink.
     """
 
     spec: Attention
@@ -34,6 +35,7 @@ class WriteCase:
     tokens: tuple[int, ...]
     seed: int
     strided: bool
+    negative: bool
     id_dtype: torch.dtype
 
     @property
@@ -41,7 +43,7 @@ class WriteCase:
         found = layer_features(self.spec.layers, self.page_size, self.others)
         found |= {self.spec.dtype, str(self.id_dtype).removeprefix("torch.")}
         found |= {"strided inputs"} if self.strided else set()
-        found |= {"a padding id"} if -1 in self.tokens else set()
+        found |= {"a negative id" if self.negative else "an id of the sink"} if -1 in self.tokens else set()
         found |= {"zero tokens"} if not self.tokens else {"one token"} if len(self.tokens) == 1 else set()
         found |= {"v_head_dim differs"} if self.spec.v_head_dim not in (None, self.spec.head_dim) else set()
         return frozenset(found)
@@ -70,6 +72,7 @@ def _cases(draw: DrawFn, tags: tuple[str, ...]) -> WriteCase:
         tokens,
         draw(st.integers(0, 999)),
         draw(st.booleans()),
+        draw(st.booleans()),
         draw(st.sampled_from([torch.int32, torch.int64])),
     )
 
@@ -85,7 +88,7 @@ def cases(target: Target) -> Any:
     cases=cases,
     features=(
         "page size 1", "page size 3", "page size 5", "page size 16", "one layer", "several layers", "61 layers",
-        "a view of a bigger pool", "a padding id", "zero tokens", "one token", "strided inputs", "v_head_dim differs",
+        "a view of a bigger pool", "a negative id", "an id of the sink", "zero tokens", "one token", "strided inputs", "v_head_dim differs",
         "int32", "int64",
     ),
 )  # fmt: skip
@@ -94,15 +97,11 @@ def check_rows_lie_at_their_addresses(target: Target, case: WriteCase) -> None:
     spec = case.spec
     pool = target.pool([spec, *case.others], tokens=48, requests=2, page_size=case.page_size)
     pages = pool.alloc(16, "kv")
-    order = torch.tensor([token if token >= 0 else 0 for token in case.tokens], dtype=torch.int64)
-    picked = pages.token_ids().tensors[0].cpu()[order].where(torch.tensor(case.tokens, dtype=torch.int64) >= 0, -1)
-    virtual = pool["kv"].space("virtual").assume(target.on_device(picked.to(case.id_dtype)))
+    ids = pick(target, pool["kv"], pages, case.tokens, case.id_dtype, negative=case.negative)
     k, v = _rows(case)
     before = [k.clone(), v.clone()]
     wanted = target.image(pool)
-    target.binding().kv(pool["kv"]).write(
-        case.layer, pool["kv"].kernel_ids(virtual), target.on_device(k), target.on_device(v)
-    )
+    target.binding().kv(pool["kv"]).write(case.layer, ids, target.on_device(k), target.on_device(v))
     for name, rows in (("k", k), ("v", v)):
         field = pool["kv"].layout.field(name)
         for n, token in enumerate(case.tokens):
@@ -116,7 +115,8 @@ def check_rows_lie_at_their_addresses(target: Target, case: WriteCase) -> None:
                     wanted[at : at + len(raw)] = raw
     different = first_difference(pool, wanted, target.image(pool))
     assert not different, different
-    assert torch.equal(k, before[0]) and torch.equal(v, before[1]), "the caller's k or v was changed"
+    for name, rows, given in (("k", k, before[0]), ("v", v, before[1])):
+        assert torch.equal(rows, given), f"the caller's {name} was changed"
 
 
 def _rows(case: WriteCase) -> tuple[torch.Tensor, torch.Tensor]:

@@ -34,7 +34,9 @@ def first_difference(pool: StatePool, wanted: bytes | bytearray, found: bytes | 
         return ""
     at = next(n for n, (one, two) in enumerate(zip(wanted, found, strict=True)) if one != two)
     count = sum(one != two for one, two in zip(wanted, found, strict=True))
-    return f"{count} bytes differ, first byte {at} ({owner(pool, at)}): expected {wanted[at]:#04x}, found {found[at]:#04x}"
+    return (
+        f"{count} bytes differ, first byte {at} ({owner(pool, at)}): expected {wanted[at]:#04x}, found {found[at]:#04x}"
+    )
 
 
 def owner(pool: StatePool, at: int) -> str:
