@@ -59,7 +59,7 @@ def check(
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
         name = f"{topic}/{run.__name__.removeprefix('check_')}"
-        assert run.__name__.startswith("check_") and run.__doc__, f"{run.__name__} needs its prefix and a docstring"
+        assert run.__doc__, f"{name} needs a docstring"
         assert name not in REGISTERED, f"two checks are named {name}"
         statement = run.__doc__.strip().splitlines()[0]
         REGISTERED[name] = Check(name, statement, run, cases, frozenset(needs), frozenset(features))

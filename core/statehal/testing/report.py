@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Status = Literal["passed", "failed", "skipped", "xfailed", "filtered"]
-"""``filtered``: the backend does not claim it; ``skipped``: declared unsupported; ``xfailed``: it failed as declared."""
+"""``filtered``: not claimed by the backend; ``skipped``: declared unsupported; ``xfailed``: it failed, as declared."""
 
 SCHEMA = 1
 """Version of the JSON form."""

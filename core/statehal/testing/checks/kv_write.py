@@ -9,7 +9,7 @@ from hypothesis.strategies import DrawFn
 
 from statehal.spec import Attention, Spec
 from statehal.testing.check import check
-from statehal.testing.draws import layer_features, layer_ids, neighbours, page_sizes, storage
+from statehal.testing.draws import layer_features, layer_ids, neighbours, page_sizes, pick, storage
 from statehal.testing.oracles.bytes import address, encoded, first_difference
 from statehal.testing.target import Target
 
@@ -88,7 +88,8 @@ def cases(target: Target) -> Any:
     cases=cases,
     features=(
         "page size 1", "page size 3", "page size 5", "page size 16", "one layer", "several layers", "61 layers",
-        "a view of a bigger pool", "a negative id", "an id of the sink", "zero tokens", "one token", "strided inputs", "v_head_dim differs",
+        "a view of a bigger pool", "a negative id", "an id of the sink", "zero tokens", "one token",
+        "strided inputs", "v_head_dim differs",
         "int32", "int64",
     ),
 )  # fmt: skip
