@@ -247,6 +247,134 @@ def test_an_operation_that_fails_half_way() -> None:
     conv.decode(0, x(2), made.pick(1, 2))
 
 
+class Failing:
+    """Methods of which one raises after a part is done."""
+
+    def __init__(self, methods: Any, method: str) -> None:
+        self.methods, self.method = methods, method
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self.method:
+            return getattr(self.methods, name)
+
+        def run(*args: Any, **options: Any) -> None:
+            getattr(self.methods, name)(*args, **options)
+            raise KeyboardInterrupt
+
+        return run
+
+
+def test_a_commit_that_fails_half_way_closes_its_tracked_slots() -> None:
+    made = rig(4, 3, verify_tokens=2)
+    conv: Any = CheckedCausalConv1d(Failing(made.conv, "commit"), made.sub)  # type: ignore[arg-type]
+    conv.verify(0, x(4), made.pick(1, 2))
+    with pytest.raises(KeyboardInterrupt):
+        conv.commit(made.pick(1, 2), ONES, track_slots=made.pick(3, 4), track_accepted=torch.tensor([1, 0]))
+    for slot in (1, 2, 3):
+        with pytest.raises(StepError, match="an operation failed half-way"):
+            conv.read_state(made.pick(slot))
+    conv.read_state(made.pick(4))
+
+
+def test_a_prefill_that_fails_half_way_closes_its_snapshots() -> None:
+    made = rig(4, 3)
+    conv: Any = CheckedCausalConv1d(Failing(made.conv, "prefill"), made.sub)  # type: ignore[arg-type]
+    points = torch.tensor([0]), torch.tensor([1]), made.pick(4)
+    with pytest.raises(KeyboardInterrupt):
+        conv.prefill(0, x(2), torch.tensor([0, 2]), made.pick(1), snapshots=points)
+    for slot in (1, 4):
+        with pytest.raises(StepError, match="an operation failed half-way"):
+            conv.read_state(made.pick(slot))
+
+
+def test_a_slot_that_is_tracked_whole_is_fit_again() -> None:
+    made = rig(4, 3, check=True)
+    made.sub.step_books.fail(torch.tensor([made.physical(3)]))
+    step_of = torch.tensor([1])
+    made.conv.decode(0, x(1), made.pick(1))
+    made.conv.commit(made.pick(1), step_of, track_slots=made.pick(3), track_accepted=step_of)
+    made.conv.decode(0, x(1), made.pick(3))
+
+
+@pytest.mark.parametrize(("sequence", "end"), [(1, 1), (0, 2)])
+def test_layers_that_save_different_snapshots(made: Rig, sequence: int, end: int) -> None:
+    loc, slots = torch.tensor([0, 2, 4]), made.pick(1, 2)
+
+    def prefill(layer: int, sequence: int, end: int) -> None:
+        points = torch.tensor([sequence]), torch.tensor([end]), made.pick(4)
+        made.conv.prefill(layer, x(4), loc, slots, snapshots=points)
+
+    prefill(0, 0, 1)
+    text = r"slot \d+ has the snapshot of another sequence or token from another layer of this step"
+    refused(made, StepError, text, lambda: prefill(2, sequence, end))
+    prefill(2, 0, 1)
+
+
+@pytest.mark.parametrize("way", ["zeroed", "overwritten"])
+def test_half_a_snapshot_is_unfit_when_its_sequence_is_given_up(made: Rig, way: str) -> None:
+    points = torch.tensor([0]), torch.tensor([1]), made.pick(4)
+    made.conv.prefill(0, x(2), torch.tensor([0, 2]), made.pick(1), snapshots=points)
+    if way == "zeroed":
+        made.conv.zero_slots(made.pick(1))
+    else:
+        made.conv.copy_slots(made.pick(5), made.pick(1))
+    text = "an operation failed half-way"
+    refused(made, StepError, text, lambda: made.conv.read_state(made.pick(4)))
+    refused(made, StepError, text, lambda: made.conv.decode(0, x(1), made.pick(4)))
+    made.conv.zero_slots(made.pick(4))
+    made.conv.read_state(made.pick(4))
+
+
+def test_half_a_snapshot_is_no_state_to_go_on_from(made: Rig) -> None:
+    points = torch.tensor([0]), torch.tensor([1]), made.pick(4)
+    made.conv.prefill(0, x(2), torch.tensor([0, 2]), made.pick(1), snapshots=points)
+    text = r"the snapshot in slot \d+ lacks layers \[2\]"
+    refused(made, StepError, text, lambda: made.conv.decode(0, x(1), made.pick(4)))
+
+
+def test_a_decode_beside_a_tree_has_the_path_of_its_one_row(made: Rig) -> None:
+    loc, tree = torch.tensor([0, 3]), torch.tensor([-1, 0, 0])
+    for layer in (0, 2):
+        made.conv.verify(layer, x(3), made.pick(1), query_start_loc=loc, parents=tree)
+        made.conv.decode(layer, x(1), made.pick(2))
+    counts = torch.tensor([2, 1])
+    text = r"path\[1, 0\] is 2: expected 0 to 0"
+    wrong, right = torch.tensor([[0, 2, 0], [2, 0, 0]]), torch.tensor([[0, 2, 0], [0, 7, 7]])
+    refused(made, ArgumentError, text, lambda: made.conv.commit(made.pick(1, 2), counts, path=wrong))
+    made.conv.commit(made.pick(1, 2), counts, path=right)
+
+
+def test_a_fork_in_a_step_carries_the_books_along() -> None:
+    made = rig(4, 3, layers=(0, 2), check=True, slots=3)
+    made.pool.free([1, 2, 3], family=made.sub.family)
+    pages = made.pool.alloc(1, "conv")
+    other = made.pool.retain(pages)
+
+    def ids(of: Any) -> Any:
+        return made.sub.kernel_ids(of.page_ids())
+
+    made.conv.decode(0, x(1), ids(pages))
+    assert made.pool.fork(other, 0)
+    for of in (pages, other):
+        with pytest.raises(StepError, match="whose step is not committed"):
+            made.conv.read_state(ids(of))
+        made.conv.decode(2, x(1), ids(of))
+        made.conv.commit(ids(of), ONES[:1])
+    assert torch.equal(made.conv.read_state(ids(pages)), made.conv.read_state(ids(other)))
+
+
+def test_a_first_binding_under_inference_mode() -> None:
+    made = rig(4, 3, weights=False)
+    hal = statehal.bind("cpu", "reference", check=True)
+    with torch.inference_mode():
+        conv = hal.conv(made.sub)
+        conv.prepare(0, torch.ones(3, 4))
+        conv.decode(0, x(1), made.pick(1))
+        conv.commit(made.pick(1), ONES[:1])
+    conv.decode(0, x(1), made.pick(1))
+    conv.commit(made.pick(1), ONES[:1])
+
+
 def test_slots_are_given_up_with_zero_slots(made: Rig) -> None:
     """A host that keeps its own free slots aborts a request in the middle of a step, and uses the slot again."""
     made.conv.decode(0, x(1), made.pick(1))

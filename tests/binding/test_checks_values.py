@@ -1,5 +1,6 @@
 """With checking on: slots used in two ways, counts and places out of range, positions outside of the table."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -156,14 +157,14 @@ def test_a_batch_that_pads_what_it_does_not_use(made: Rig) -> None:
     slots, ends = made.pick(1, -1, -1), torch.tensor([0, 2, 2, 2])
     flags = torch.tensor([True, True, False])
     points = ints(0, 7, -3), ints(1, 9, 9), made.pick(6, -1, 0)
-    prefix = made.pick(5, -1, 2)
+    prefix = made.pick(5, -1, 1)
     made.conv.prefill(0, x(2), ends, slots, flags, initial_slots=prefix, snapshots=points)
-    states = made.pick(1, -1, -1, -1, -1, -1, -1, -1, -1).reshape(3, 3)
+    states = made.pick(1, -1, -1, 2, 2, 4, 2, 2, 4).reshape(3, 3)  # a captured batch may repeat rows
     made.conv.commit(
         slots,
         ints(1, 99, -5),
         state_slots=states,
-        track_slots=made.pick(3, -1, -1),
+        track_slots=made.pick(3, 4, 4),
         track_accepted=ints(1, 7, -1),
     )
 
@@ -266,14 +267,18 @@ def test_positions_and_moves_of_attention_rows() -> None:
         kv.write(0, ids, rows, rows)
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), 1e-50, 1e300])
 def test_scales_that_nothing_can_be_divided_by(value: float) -> None:
     hal = statehal.bind("cpu", "reference", check=True)
     specs = [statehal.Attention("kv", (0,), 1, 4, "int8"), statehal.Latent("mla", (1,), 4, 2, "float8_e5m2")]
     pool = hal.allocate(hal.plan(specs, tokens=16, page_size=4))
     pages = pool.alloc(2)
     kv, mla = hal.kv(pool["kv"]), hal.kv(pool["mla"])
-    ids, rows, bad = pool["kv"].kernel_ids(pages.token_ids()), torch.ones(2, 1, 4), torch.tensor([value])
+    ids, rows, bad = (
+        pool["kv"].kernel_ids(pages.token_ids()),
+        torch.ones(2, 1, 4),
+        torch.tensor([value], dtype=torch.float64),
+    )
     latent, table = pool["mla"].kernel_ids(pages.token_ids()), torch.ones(3, 2)
     calls: dict[str, Callable[[], Any]] = {
         "k_scale": lambda: kv.write(0, ids, rows, rows, k_scale=bad),
@@ -282,6 +287,6 @@ def test_scales_that_nothing_can_be_divided_by(value: float) -> None:
     }
     before = raw(pool.buffer)
     for name, call in calls.items():
-        with pytest.raises(ArgumentError, match=rf" {name} is {value}: expected a positive, finite scale"):
+        with pytest.raises(ArgumentError, match=rf" {name} is {re.escape(str(value))}: expected a scale"):
             call()
     assert raw(pool.buffer) == before

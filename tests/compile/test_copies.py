@@ -1,5 +1,7 @@
 """What functionalisation costs: nothing of the buffer's size where inductor mutates in place; else copies, undone."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -40,6 +42,32 @@ def test_inductor_copies_no_buffer() -> None:
     assert all("assert_size_stride" in line for line in body.splitlines() if size in line)
     assert ".copy_(" not in body
     assert "clone" not in body
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads inductor
+def test_inductor_copies_no_buffer_for_a_read_between_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read is used after the next update: a read that looks free of effects would be moved past it."""
+
+    def program(s: State, x: Tensor, ones: Tensor) -> tuple[Tensor, Tensor]:
+        s.conv.decode(4, x, s.ids["conv"])
+        s.conv.decode(5, x, s.ids["conv"])
+        s.conv.commit(s.ids["conv"], ones)
+        before = s.conv.read_state(s.ids["conv"])
+        s.conv.decode(4, x, s.ids["conv"])
+        after = s.conv.read_state(s.spare)
+        s.conv.decode(5, x, s.ids["conv"])
+        return before.float().sum(0), after.float().sum(0)
+
+    exchanges: list[int] = []
+    monkeypatch.setattr(exchanging, "_warn", exchanges.append)
+    plain, state = State(compile_safe=False), State()
+    x, ones = values(SLOTS, 3), torch.ones(SLOTS).int()
+    want = program(plain, x, ones)
+    torch._dynamo.reset()
+    got: Any = torch.compile(program, backend="inductor", fullgraph=True)(state, x, ones)
+    assert all(map(torch.equal, want, got))
+    assert same_bytes(plain, state)
+    assert not exchanges
 
 
 def test_bytes_change_places_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,3 +164,16 @@ def test_a_renewed_buffer_of_ids_stays_one_graph() -> None:
     assert counter.frame_count == 1
     with pytest.raises(StaleIds):
         program(state, 0, part, rows)
+
+
+def test_pools_and_sub_pools_share_graphs() -> None:
+    """A layer that is compiled once serves a spec a layer, and a pool that is made anew."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    program: Any = torch.compile(write, backend=counter, fullgraph=True)
+    for _ in range(10):
+        state = State()
+        rows = values(8, 2, 4)
+        program(state, 0, state.ids["kv"], rows)
+        assert torch.equal(stored(state, 0, state.ids["kv"]), rows)
+    assert counter.frame_count <= 2

@@ -61,16 +61,17 @@ class IdSpace:
         key: the stable name.
         pool: the pool's epoch and liveness; ``None`` in a space that was unpickled.
         check: whether ``assume`` verifies the ids, which costs a device sync.
-        name: the key as one text, which ``torch.compile`` guards by value.
+        number: equal for equal keys in this process; ``torch.compile`` guards it by value and makes it a symbol, so that
+            one graph serves many spaces.
     """
 
     key: SpaceKey
     pool: Liveness | None = None
     check: bool = False
-    name: str = field(init=False, repr=False)
+    number: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.name = "/".join(map(str, self.key[:4])) + "".join(f"/{form}" for form in self.key.forms)
+        self.number = hash(self.key) & (2**62 - 1)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return IdSpace, (self.key,)

@@ -155,7 +155,14 @@ class StatePool:
 
         Returns whether a copy was needed.
         """
-        return self._family(pages).fork(pages, index)
+        family = self._family(pages)
+        before = pages.ids
+        copied = family.fork(pages, index)
+        for old, new in zip(before, pages.ids, strict=True):
+            for sub in self._subpools.values() if old != new else ():
+                if sub.family is family and "step_books" in vars(sub):
+                    sub.step_books.carry(old, new)
+        return copied
 
     def free(self, pages: Pages | int | Iterable[Pages] | Iterable[int], *, family: Family | None = None) -> None:
         """Give pages back: handles, or virtual page numbers as host ints.

@@ -38,6 +38,7 @@ class StepBooks:
     handed out again starts anew. Everything is on the host; pages are physical, ``[n]``, padding left out.
     """
 
+    @torch.inference_mode(False)  # the tables are written outside of it, too
     def __init__(self, sub: "SubPool", drafts: int) -> None:
         self._sub = sub
         self._layers = [group[0] for group in sub.layout.field("conv").layers]
@@ -52,12 +53,13 @@ class StepBooks:
         self._parents = table(-1, drafts)
         self._ran = table(0, len(self._layers))
         self._saved = table(0, len(self._layers))  # layers of a snapshot, until the commit of its owner
-        self._saved_at, self._owner, self._owner_at = table(-1), table(0), table(-1)
+        self._saved_at, self._owner, self._owner_at, self._end = table(-1), table(0), table(-1), table(0)
 
     def require_room(self, where: str, layer: int, step: Step) -> None:
         """Refuse a step for slots whose present step has had this layer, or is another one in other layers."""
         v, opened = self._open(step.pages)
         self._require_whole(where, step.pages, v)
+        self._require_saved(where, v)
         self._refuse(
             opened & (self._ran[v, self._group(layer)] > 0),
             step.pages,
@@ -83,12 +85,19 @@ class StepBooks:
         self._source[v] = self._virtual(step.sources)
         self._generation[v] = self._current(v)
 
-    def enter_snapshots(self, layer: int, owners: Tensor, targets: Tensor) -> None:
-        """Enter that a layer saved snapshots of ``owners`` ``[m]`` in ``targets`` ``[m]``."""
+    def require_same_snapshots(self, where: str, owners: Tensor, ends: Tensor, targets: Tensor) -> None:
+        """Refuse snapshots whose slots another layer of this step saved another sequence or token in."""
+        v = self._virtual(targets)
+        other = (self._owner[v] != self._virtual(owners)) | (self._end[v] != ends)
+        text = f"{where}: slot %d has the snapshot of another sequence or token from another layer of this step"
+        self._refuse(self._saving(v) & other, targets, f"{text} (fix: pass the same snapshots to every layer)")
+
+    def enter_snapshots(self, layer: int, owners: Tensor, ends: Tensor, targets: Tensor) -> None:
+        """Enter that a layer saved, in ``targets`` ``[m]``, the state of ``owners`` ``[m]`` after ``ends`` tokens."""
         v, owner = self._virtual(targets), self._virtual(owners)
         self._saved[v[~self._saving(v)]] = 0
         self._saved[v, self._group(layer)] = 1
-        self._owner[v] = owner
+        self._owner[v], self._end[v] = owner, ends
         self._saved_at[v], self._owner_at[v] = self._current(v), self._current(owner)
 
     def fail(self, pages: Tensor) -> None:
@@ -96,12 +105,17 @@ class StepBooks:
         v = self._virtual(pages)
         self._failed[v] = self._current(v)
 
-    def require_done(self, where: str, pages: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def require_done(self, where: str, slots: Tensor) -> Step:
         """Refuse to commit slots that have no step, or one in which a layer, or a layer's snapshot, is missing.
 
+        Args:
+            slots: ``[m]``, padding among them.
+
         Returns:
-            ``most``, ``length`` and ``parents`` of each slot's step.
+            The step of each of ``slots``; that of padding has one token.
         """
+        held = slots > 0
+        pages = slots[held]
         v, opened = self._open(pages)
         self._require_whole(where, pages, v)
         text = "has no step to commit: it was committed already, or never ran"
@@ -112,7 +126,15 @@ class StepBooks:
             text = f"{where}: layers {self._missing(done[bad][0])} have not run for slot %d in this step"
             self._refuse(bad, pages, f"{text} (fix: run every layer of the sub-pool before the commit)")
         self._require_saved(where, torch.isin(self._owner, v).nonzero()[:, 0])
-        return self._most[v], self._length[v], self._parents[v]
+        every = self._virtual(slots)
+        one, none = torch.ones_like(slots), torch.full_like(self._parents[every], -1)
+        return Step(
+            slots,
+            self._length[every].where(held, one),
+            self._most[every].where(held, one),
+            self._parents[every].where(held[:, None], none),
+            slots,
+        )
 
     def require_idle(self, where: str, what: str, pages: Tensor) -> None:
         """Refuse to write slots that are between an operation and its commit."""
@@ -127,11 +149,29 @@ class StepBooks:
         self._require_saved(where, v)
 
     def close(self, pages: Tensor) -> None:
-        """Enter that the slots are between steps: they were committed, emptied or overwritten."""
+        """Enter that the slots are between steps: they were committed, emptied or overwritten.
+
+        A snapshot that they own and that lacks a layer stays unfit to be read.
+        """
         v = self._virtual(pages)
         self._generation[v] = self._failed[v] = -1
         self._saved[v] = 0
-        self._saved[torch.isin(self._owner, v)] = 0
+        own = torch.isin(self._owner, v) & (self._saved_at >= 0)
+        unfit = own & self._saved.any(1) & ~self._saved.all(1)
+        self._failed[unfit] = self._saved_at[unfit]
+        self._saved[own] = 0
+
+    def carry(self, source: int, target: int) -> None:
+        """Enter that virtual page ``target`` is a copy of ``source``, as a fork makes it."""
+        generation = self._sub.family.generation
+        for table in (self._generation, self._failed):
+            table[target] = generation[target] if int(table[source]) == generation[source] else -1
+        for table in (self._length, self._most, self._source, self._parents, self._ran):
+            table[target] = table[source]
+        if int(self._source[source]) == source:  # each goes on from its own
+            self._source[target] = target
+        if bool(self._saving(torch.tensor([source], device="cpu")) & ~self._saved[source].all()):
+            self._failed[target] = generation[target]
 
     def _require_whole(self, where: str, pages: Tensor, v: Tensor) -> None:
         text = "an operation failed half-way for slot %d (fix: empty it with zero_slots, or copy a checkpoint over it)"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -22,9 +23,10 @@ def require_weight(where: str, name: str, weight: Tensor | None, width: int, dev
 
 
 def require_eps(where: str, eps: object) -> None:
-    """Refuse what is no number."""
-    if not isinstance(eps, int | float):
-        raise ArgumentError(f"{where}: eps is {describe(eps)}: expected a number")
+    """Refuse what is no number of at least 0. With 0, a row of zeros has the norm NaN, as the formula says."""
+    if not isinstance(eps, Real) or isinstance(eps, bool) or not 0 <= eps < float("inf"):
+        given = repr(eps) if isinstance(eps, Real) else describe(eps)
+        raise ArgumentError(f"{where}: eps is {given}: expected a finite number of at least 0")
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,11 @@ def require_out(where: str, name: str, out: Tensor | None, like: Tensor) -> None
     if out is None:
         return
     require_rows(where, name, out, tuple(like.shape), (like.dtype,), like.device)
-    if any(size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride(), strict=True)):
-        raise ArgumentError(f"{where}: {name} is expanded: its rows share memory (fix: pass {name}.clone())")
+    extent = 1
+    for stride, size in sorted(zip(out.stride(), out.shape, strict=True)):
+        if size > 1 and stride < extent:
+            raise ArgumentError(f"{where}: rows of {name} share memory (fix: pass {name}.clone())")
+        extent += (size - 1) * stride
     if out.is_inference() and not torch.is_inference_mode_enabled():
         raise ArgumentError(
             f"{where}: {name} was made under inference_mode and can be written to only there (fix: call under "

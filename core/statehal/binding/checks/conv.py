@@ -71,7 +71,7 @@ class CheckedCausalConv1d:
                 out=out,
             )
 
-        result = self._run(where, layer, step, call)
+        result = self._run(where, layer, step, call, None if saved is None else saved[2])
         if saved is not None:
             self._books.enter_snapshots(layer, *saved)
         return result
@@ -125,33 +125,30 @@ class CheckedCausalConv1d:
         where = f"commit of {self._sub.name!r}"
         targets = self._targets(where, slots)
         held, count = targets > 0, len(targets)
-        most, length, parents = (
-            kept.new_full((count, *kept.shape[1:]), fill).index_put((held,), kept)
-            for kept, fill in zip(self._books.require_done(where, targets[held]), (1, 1, -1), strict=True)
-        )
+        step = self._books.require_done(where, targets)
         counts, rows, tracked = host(accepted, count), host(path, count, self._drafts), host(track_accepted, count)
         if counts is not None:
-            require_between(where, "accepted", counts, 1, most, held)
+            require_between(where, "accepted", counts, 1, step.most, held)
             chain = numbers(0, self._drafts).expand(count, -1)
             used = held[:, None] & (chain < counts[:, None])
             rows, given = (chain, False) if rows is None else (rows, True)
-            sequences.require_path(where, rows, given, parents, length, used & (most > 1)[:, None])
+            sequences.require_path(where, rows, given, step.parents, step.length, used)
             if tracked is not None:
                 require_between(where, "track_accepted", tracked, 0, counts, held)
         tracks = None
         if track_slots is not None:
-            wanted = None if tracked is None else tracked > 0
+            wanted = None if tracked is None else (tracked > 0) & held
             tracks = slots_of(self._sub, where, track_slots, wanted)
             require_distinct(where, "track_slots", tracks)
             require_apart(where, "track_slots", tracks, "slots", targets)
             self._books.require_idle(where, "track_slots name", tracks[tracks > 0])
         if state_slots is not None:
-            states = slots_of(self._sub, where, state_slots)
+            states = slots_of(self._sub, where, state_slots, held[:, None].expand(count, self._drafts))
             if tuple(states.shape) == (count, self._drafts):
-                self._states(where, states, targets, most, tracks)
+                self._states(where, states, targets, step.most, tracks)
                 for kept in (counts, tracked):
                     if kept is not None and rows is not None:
-                        self._state_rows(where, states, rows, kept, held & (most > 1))
+                        self._state_rows(where, states, rows, kept, held & (step.most > 1))
 
         def call() -> None:
             self._methods.commit(
@@ -163,8 +160,9 @@ class CheckedCausalConv1d:
                 track_accepted=track_accepted,
             )
 
-        self._attempt(targets[held], call)
-        self._books.close(targets[held])
+        written = targets if tracks is None else torch.cat([targets, tracks])
+        self._attempt(written[written > 0], call)
+        self._books.close(written[written > 0])
 
     def copy_slots(self, src: "KernelIds", dst: "KernelIds") -> None:
         where = f"copy_slots of {self._sub.name!r}"
@@ -203,18 +201,20 @@ class CheckedCausalConv1d:
         parents = sequences.chains(most, self._drafts) if parents is None else parents
         return Step(targets[held], length[held], most[held], parents[held], sources[held])
 
-    def _run(self, where: str, layer: int, step: Step | None, call: Callable[[], Tensor]) -> Tensor:
+    def _run(
+        self, where: str, layer: int, step: Step | None, call: Callable[[], Tensor], saved: Tensor | None = None
+    ) -> Tensor:
         """Call the provider for a layer; a call that it should have refused is in no book."""
         known = isinstance(layer, int) and layer in self._sub.spec.layers
         if step is None or not known:
             return call()
         self._books.require_room(where, layer, step)
-        result = self._attempt(step.pages, call)
+        result = self._attempt(step.pages if saved is None else torch.cat([step.pages, saved]), call)
         self._books.enter(layer, step)
         return result
 
     def _attempt(self, pages: Tensor, call: Callable[[], T]) -> T:
-        """Call the provider; its own refusals come before it writes anything, and any other failure may not."""
+        """Call the provider. Its refusals come before it writes anything; another failure may come after a part."""
         try:
             return call()
         except StatehalError:
@@ -232,13 +232,13 @@ class CheckedCausalConv1d:
         flags = host(has_initial_state, len(targets))
         if flags is None:
             return None
-        has = flags.bool()
+        has = flags.bool() & (targets > 0)
         if initial_slots is None:
             return targets.where(has, 0)
         sources = slots_of(self._sub, where, initial_slots, has)
         if sources.shape != targets.shape:
             return None
-        require_between(where, "initial_slots", sources, 1, self._sub.layout.num_pages - 1, has & (targets > 0))
+        require_between(where, "initial_slots", sources, 1, self._sub.layout.num_pages - 1, has)
         others = sources.where(sources != targets, 0)
         clash = torch.isin(others, targets) & (others > 0)
         if bool(clash.any()):
@@ -257,8 +257,8 @@ class CheckedCausalConv1d:
         sequence: Tensor,
         end: Tensor,
         slot: "KernelIds",
-    ) -> tuple[Tensor, Tensor] | None:
-        """Whose snapshots go to which slots."""
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Whose snapshots, after how many tokens, go to which slots."""
         saved = self._targets(where, slot, "snapshots")
         written = targets if sources is None else torch.cat([targets, sources])
         require_apart(where, "snapshots", saved, "slots or initial_slots", written)
@@ -271,7 +271,8 @@ class CheckedCausalConv1d:
         require_between(where, "snapshots[1]", ends, 0, length[known], saved > 0)
         owners = targets[known]
         due = (saved > 0) & (owners > 0)
-        return owners[due], saved[due]
+        self._books.require_same_snapshots(where, owners[due], ends[due], saved[due])
+        return owners[due], ends[due], saved[due]
 
     def _states(self, where: str, states: Tensor, targets: Tensor, most: Tensor, tracks: Tensor | None) -> None:
         """Refuse slots of ``state_slots`` that are used in another way, too."""

@@ -99,7 +99,10 @@ def _scales(where: str, options: dict[str, Any]) -> None:
     for name in ("k_scale", "v_scale", "scale"):
         scale = options.get(name)
         if isinstance(scale, Tensor) and scale.is_floating_point():
-            values = scale.detach().cpu().double().reshape(-1)
-            bad = ~((values > 0) & values.isfinite())
+            values = scale.detach().cpu().reshape(-1)
+            bad = ~((values.float() > 0) & values.float().isfinite())
             if bool(bad.any()):
-                raise ArgumentError(f"{where}: {name} is {float(values[bad][0])}: expected a positive, finite scale")
+                value = float(values[bad][0])
+                raise ArgumentError(
+                    f"{where}: {name} is {value}: expected a scale that float32 holds, positive and finite"
+                )

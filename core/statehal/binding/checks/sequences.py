@@ -57,7 +57,7 @@ def require_path(where: str, rows: Tensor, given: bool, parents: Tensor, length:
         given: whether the caller gave them; else they are those of a chain.
         parents, length: of the step, ``[requests, D]`` and ``[requests]``.
     """
-    require_between(where, "path", rows, 0, (length - 1)[:, None], used)
+    require_between(where, "path", rows, 0, (length - 1).clamp(min=0)[:, None], used)  # an empty prefill has a row
     before = torch.cat([rows.new_full((len(rows), 1), -1), rows[:, :-1]], 1)
     bad = used & (parents.gather(1, rows.clamp(0, parents.shape[1] - 1)) != before)
     if bool(bad.any()):

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from statehal.binding.library.handles import Handle
 from statehal.binding.library.methods import LibraryMethods
+from statehal.errors import ArgumentError
 from statehal.ids import KernelIds
 from statehal.spec import ConvRecurrent
 
@@ -32,8 +33,12 @@ class LibraryCausalConv1d(LibraryMethods):
         snapshots: tuple[Tensor, Tensor, KernelIds] | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        result = _like(x) if out is None else out
+        if snapshots is not None and not (isinstance(snapshots, tuple | list) and len(snapshots) == 3):
+            raise ArgumentError(f"snapshots is a {type(snapshots).__name__}: expected (sequence, token_end, slot)")
         sequences, ends, saved = (None, None, None) if snapshots is None else snapshots
+        optional = {"has_initial_state": has_initial_state, "snapshots[0]": sequences, "snapshots[1]": ends, "out": out}
+        self._require("prefill", layer, {"x": x, "query_start_loc": query_start_loc}, optional)
+        result = _like(x) if out is None else out
         torch.ops.statehal.conv_prefill.default(
             self._buffer,
             self._bound,
@@ -51,6 +56,7 @@ class LibraryCausalConv1d(LibraryMethods):
         return result
 
     def decode(self, layer: int, x: Tensor, slots: KernelIds, *, out: Tensor | None = None) -> Tensor:
+        self._require("decode", layer, {"x": x}, {"out": out})
         result = _like(x) if out is None else out
         torch.ops.statehal.conv_decode.default(
             self._buffer, self._bound, layer, x, self._tensors("decode", layer, slots), result
@@ -67,6 +73,8 @@ class LibraryCausalConv1d(LibraryMethods):
         parents: Tensor | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
+        optional = {"query_start_loc": query_start_loc, "parents": parents, "out": out}
+        self._require("verify", layer, {"x": x}, optional)
         result = _like(x) if out is None else out
         torch.ops.statehal.conv_verify.default(
             self._buffer,
@@ -90,6 +98,7 @@ class LibraryCausalConv1d(LibraryMethods):
         track_slots: KernelIds | None = None,
         track_accepted: Tensor | None = None,
     ) -> None:
+        self._require("commit", None, {"accepted": accepted}, {"path": path, "track_accepted": track_accepted})
         torch.ops.statehal.conv_commit.default(
             self._buffer,
             self._bound,

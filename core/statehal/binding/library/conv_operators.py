@@ -26,7 +26,7 @@ SCHEMAS = {
     ) -> ()""",
     "conv_copy_slots": "(Tensor(a!) buffer, SymInt bound, Tensor[] src, Tensor[] dst) -> ()",
     "conv_zero_slots": "(Tensor(a!) buffer, SymInt bound, Tensor[] slots) -> ()",
-    "conv_read_state": "(Tensor buffer, SymInt bound, Tensor[] slots, SymInt[] shape, ScalarType dtype) -> Tensor",
+    "conv_read_state": "(Tensor(a!) buffer, SymInt bound, Tensor[] slots, SymInt[] shape, ScalarType dtype) -> Tensor",
 }
 
 
@@ -121,7 +121,11 @@ def conv_zero_slots(buffer: Tensor, bound: int, slots: Sequence[Tensor]) -> None
 def conv_read_state(
     buffer: Tensor, bound: int, slots: Sequence[Tensor], shape: Sequence[int], dtype: torch.dtype
 ) -> Tensor:
-    """Returns a new dense tensor of ``shape``: ``[layers, slots, W - 1, channels]``."""
+    """Returns a new dense tensor of ``shape``: ``[layers, slots, W - 1, channels]``.
+
+    It mutates nothing. The schema says that it does, or inductor would move it past the next mutation, which then
+    needs a copy of the whole buffer.
+    """
     one = handle(bound)
     rows: Tensor = one.call(buffer, "read_state", one.ids(slots))
     return rows.contiguous()

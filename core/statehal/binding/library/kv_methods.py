@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from statehal.binding.library.methods import LibraryMethods, number, tensor
+from statehal.errors import ArgumentError
 from statehal.ids import KernelIds
 
 
@@ -20,6 +21,7 @@ class LibraryKVWriter(LibraryMethods):
         k_scale: Tensor | float | None = None,
         v_scale: Tensor | float | None = None,
     ) -> None:
+        self._require("write", layer, {"k": k, "v": v}, {})
         torch.ops.statehal.kv_write.default(
             self._buffer,
             self._bound,
@@ -29,8 +31,8 @@ class LibraryKVWriter(LibraryMethods):
             v,
             tensor(k_scale),
             tensor(v_scale),
-            number(k_scale),
-            number(v_scale),
+            number("k_scale", k_scale),
+            number("v_scale", v_scale),
         )
 
     def rope_write(
@@ -53,6 +55,13 @@ class LibraryKVWriter(LibraryMethods):
         k_scale: Tensor | float | None = None,
         v_scale: Tensor | float | None = None,
     ) -> Tensor:
+        given = {"q": q, "k": k, "v": v, "positions": positions, "cos_sin": cos_sin}
+        outs = {"q_norm": q_norm, "k_norm": k_norm, "q_out": q_out, "k_out": k_out}
+        self._require("rope_write", layer, given, outs)
+        if rope_sections is not None and not isinstance(rope_sections, tuple | list):
+            raise ArgumentError(f"rope_sections is {rope_sections!r}: expected three counts")
+        if not isinstance(eps, int | float):
+            raise ArgumentError(f"eps is a {type(eps).__name__}: expected a number")
         rotated = torch.empty(q.shape, dtype=q.dtype, device=q.device) if q_out is None else q_out
         torch.ops.statehal.kv_rope_write.default(
             self._buffer,
@@ -73,8 +82,8 @@ class LibraryKVWriter(LibraryMethods):
             k_out,
             tensor(k_scale),
             tensor(v_scale),
-            number(k_scale),
-            number(v_scale),
+            number("k_scale", k_scale),
+            number("v_scale", v_scale),
         )
         return rotated
 
@@ -92,6 +101,10 @@ class LibraryKVWriter(LibraryMethods):
         interleaved: bool = False,
         scale: Tensor | float | None = None,
     ) -> None:
+        optional = {"norm": norm, "positions": positions, "cos_sin": cos_sin}
+        self._require("write_latent", layer, {"kv_c": kv_c, "k_pe": k_pe}, optional)
+        if not isinstance(eps, int | float):
+            raise ArgumentError(f"eps is a {type(eps).__name__}: expected a number")
         torch.ops.statehal.kv_write_latent.default(
             self._buffer,
             self._bound,
@@ -105,7 +118,7 @@ class LibraryKVWriter(LibraryMethods):
             cos_sin,
             interleaved,
             tensor(scale),
-            number(scale),
+            number("scale", scale),
         )
 
     def move(self, dst: KernelIds, src: KernelIds) -> None:
