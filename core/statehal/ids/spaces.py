@@ -61,8 +61,8 @@ class IdSpace:
         key: the stable name.
         pool: the pool's epoch and liveness; ``None`` in a space that was unpickled.
         check: whether ``assume`` verifies the ids, which costs a device sync.
-        number: equal for equal keys in this process; ``torch.compile`` guards it by value and makes it a symbol, so that
-            one graph serves many spaces.
+        number: equal for equal keys in this process; ``torch.compile`` guards it by value and makes it a symbol, so
+            that one graph serves many spaces.
     """
 
     key: SpaceKey
