@@ -266,7 +266,7 @@ class Failing:
 
 def test_a_commit_that_fails_half_way_closes_its_tracked_slots() -> None:
     made = rig(4, 3, verify_tokens=2)
-    conv: Any = CheckedCausalConv1d(Failing(made.conv, "commit"), made.sub)  # type: ignore[arg-type]
+    conv: Any = CheckedCausalConv1d(Failing(made.conv, "commit"), made.sub)
     conv.verify(0, x(4), made.pick(1, 2))
     with pytest.raises(KeyboardInterrupt):
         conv.commit(made.pick(1, 2), ONES, track_slots=made.pick(3, 4), track_accepted=torch.tensor([1, 0]))
@@ -278,7 +278,7 @@ def test_a_commit_that_fails_half_way_closes_its_tracked_slots() -> None:
 
 def test_a_prefill_that_fails_half_way_closes_its_snapshots() -> None:
     made = rig(4, 3)
-    conv: Any = CheckedCausalConv1d(Failing(made.conv, "prefill"), made.sub)  # type: ignore[arg-type]
+    conv: Any = CheckedCausalConv1d(Failing(made.conv, "prefill"), made.sub)
     points = torch.tensor([0]), torch.tensor([1]), made.pick(4)
     with pytest.raises(KeyboardInterrupt):
         conv.prefill(0, x(2), torch.tensor([0, 2]), made.pick(1), snapshots=points)

@@ -35,7 +35,7 @@ def test_it_describes_the_same_providers() -> None:
     assert safe.hal.compile_safe
     assert safe.hal.describe(safe.pool) == plain.hal.describe(plain.pool)
     assert dict(safe.conv.providers) == dict(plain.conv.providers)  # type: ignore[attr-defined]
-    assert safe.conv.graph_capturable == plain.conv.graph_capturable  # type: ignore[attr-defined]
+    assert safe.conv.graph_capturable == plain.conv.graph_capturable
 
 
 class Doubling:

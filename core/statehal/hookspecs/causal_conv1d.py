@@ -27,6 +27,10 @@ class CausalConv1d(Protocol):
     - A batch of 0 is fine. No host sync. Index tensors are int32 or int64; values out of range never lead outside of
       the pool, and are errors where checking is on.
 
+    Attributes:
+        graph_capturable: the methods may be captured in a graph; what a provider does not say counts as no.
+        host_sync_free: they never wait for the device.
+
     Raises:
         ArgumentError: a shape, dtype, device or layer does not fit, or ``prepare`` was not called for the layer.
         WrongIdSpace: the slots are not kernel ids of this sub-pool.
@@ -34,6 +38,9 @@ class CausalConv1d(Protocol):
         StepError: checking is on, and a step has no commit, or two, or not all of its layers.
         Unsupported: the provider does not offer an optional argument that was given.
     """
+
+    graph_capturable: bool
+    host_sync_free: bool
 
     def prepare(
         self,

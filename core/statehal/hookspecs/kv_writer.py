@@ -30,12 +30,19 @@ class KVWriter(Protocol):
     - Norms and rotations are computed in float32 or wider and rounded once to the model's dtype; quantised storage
       takes the unrounded value, as float32.
 
+    Attributes:
+        graph_capturable: the methods may be captured in a graph; what a provider does not say counts as no.
+        host_sync_free: they never wait for the device.
+
     Raises:
         ArgumentError: a shape, dtype, device or layer does not fit; the text names the argument.
         WrongIdSpace: the ids are not kernel ids of this sub-pool.
         StaleIds: a compaction came after they were translated.
         Unsupported: the provider does not offer an optional argument that was given.
     """
+
+    graph_capturable: bool
+    host_sync_free: bool
 
     def write(
         self,

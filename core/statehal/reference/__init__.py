@@ -37,7 +37,7 @@ def statehal_probe(device: str) -> Probe:
 
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0]
         return Probe(
             "unavailable", f"torch cannot use {device!r}: {reason}", "install a build of torch for that device"

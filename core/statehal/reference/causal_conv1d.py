@@ -35,6 +35,9 @@ class ReferenceCausalConv1d:
     token), so a token's output does not depend on the method that it came by.
     """
 
+    graph_capturable = True
+    host_sync_free = True
+
     def __init__(self, request: CausalConv1dRequest) -> None:
         sub = request.subpool
         assert isinstance(sub.spec, ConvRecurrent), "the binding asks for sub-pools of slots alone"

@@ -23,6 +23,9 @@ def make_store(sub: SubPool, field: str) -> RowStore:
 class ReferenceKVWriter:
     """Implements ``statehal.hookspecs.KVWriter``; no method writes before all of its arguments are checked."""
 
+    graph_capturable = True
+    host_sync_free = True
+
     def __init__(self, request: KVWriteRequest) -> None:
         sub = request.subpool
         self._name = sub.name

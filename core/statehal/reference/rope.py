@@ -24,7 +24,7 @@ def require_weight(where: str, name: str, weight: Tensor | None, width: int, dev
 
 def require_eps(where: str, eps: object) -> None:
     """Refuse what is no number of at least 0. With 0, a row of zeros has the norm NaN, as the formula says."""
-    if not isinstance(eps, Real) or isinstance(eps, bool) or not 0 <= eps < float("inf"):
+    if not isinstance(eps, Real) or isinstance(eps, bool) or not 0 <= float(eps) < float("inf"):
         given = repr(eps) if isinstance(eps, Real) else describe(eps)
         raise ArgumentError(f"{where}: eps is {given}: expected a finite number of at least 0")
 
