@@ -12,10 +12,11 @@ DISTS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml hos
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types contracts examples thorough doctor bench dist clean
+.PHONY: help demo test check lint format types contracts examples thorough doctor conformance matrix mutants bench
+.PHONY: dist clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
 
 demo: $(STAMP) ## a real language model generates text on the pool, compared with its own cache
 	@$(BIN)/python -m statehal_transformers.demo $(ARGS)
@@ -45,6 +46,15 @@ thorough: $(STAMP) ## the tests that take many minutes
 
 doctor: $(STAMP) ## which backends are installed, and which one is chosen for each device
 	$(BIN)/statehal doctor $(ARGS)
+
+conformance: $(STAMP) ## the conformance kit on the reference; ARGS="--only kv_write"
+	$(BIN)/statehal check reference $(ARGS)
+
+matrix: $(STAMP) ## the kit on every backend that is ready here: docs/conformance/*.json, and the README's table of them
+	$(BIN)/python -m statehal.testing.matrix .
+
+mutants: $(STAMP) ## every planted fault against every check, a long time: docs/conformance/mutants.md
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m conformance.grid ../docs/conformance/mutants.md $(ARGS)
 
 bench: $(STAMP) ## benchmarks, as ratios
 	set -e; for script in benchmarks/*.py; do $(BIN)/python $$script $(ARGS); done

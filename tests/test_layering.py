@@ -12,7 +12,7 @@ import pytest
 
 from doc_blocks import ROOT
 
-HEAVY = ("torch", "triton", "transformers", "numpy")
+HEAVY = ("torch", "triton", "transformers", "numpy", "hypothesis")
 LIGHT = {
     "statehal": "import statehal",
     "cli": "import statehal.cli",
@@ -22,6 +22,7 @@ LIGHT = {
     "plan": "import statehal; statehal.plan",
     "registry": "import statehal.registry",
     "spec": "import statehal; statehal.Attention",
+    "testing": "import statehal.testing, statehal.testing.pytest_plugin",
     "trace": "import statehal.trace",
 }
 VENDOR_DEVICE = re.compile(r"(cuda|hip|npu|xpu|mps|musa|mlu)(:\d+)?")

@@ -16,6 +16,10 @@ class EnvError(StatehalError, ValueError):
     """A ``STATEHAL_*`` environment variable holds a value that cannot be read."""
 
 
+class MissingDependency(StatehalError, ImportError):
+    """A part of statehal needs a distribution that is not installed."""
+
+
 class Unsupported(StatehalError, NotImplementedError):
     """The provider of an operation does not offer what was asked of it."""
 

@@ -375,6 +375,15 @@ def test_a_first_binding_under_inference_mode() -> None:
     conv.commit(made.pick(1), ONES[:1])
 
 
+def test_an_empty_prompt_is_a_step(made: Rig) -> None:
+    for layer in (0, 2):
+        made.conv.prefill(layer, x(0), torch.tensor([0, 0]), made.pick(1))
+    made.commit(1)
+    for layer in (0, 2):
+        made.conv.prefill(layer, x(0), torch.tensor([0, 0]), made.pick(1))
+    made.conv.commit(made.pick(1), ONES[:1], path=torch.tensor([[0, 9, 9]]))
+
+
 def test_slots_are_given_up_with_zero_slots(made: Rig) -> None:
     """A host that keeps its own free slots aborts a request in the middle of a step, and uses the slot again."""
     made.conv.decode(0, x(1), made.pick(1))

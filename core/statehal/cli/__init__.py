@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from statehal.cli import doctor, plan, trace
+from statehal.cli import check, doctor, plan, trace
 from statehal.errors import StatehalError
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-COMMANDS = {"doctor": doctor, "plan": plan, "trace": trace}
+COMMANDS = {"check": check, "doctor": doctor, "plan": plan, "trace": trace}
 """The commands by name."""
 
 
@@ -36,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StatehalError as error:
         print(f"statehal: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("statehal: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         # the reader, such as head, has left; Python must not complain again when it closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

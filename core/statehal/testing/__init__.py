@@ -5,9 +5,20 @@ author's own (``conformance_tests``), and ``statehal check NAME``. It needs ``hy
 statehal[testing]``) and, for the first two doors, ``pytest``.
 """
 
-from statehal._lazy import lazy_exports
+from typing import TYPE_CHECKING, Any
 
-__getattr__, __dir__ = lazy_exports(
+from statehal._lazy import lazy_exports
+from statehal.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from statehal.testing.check import Check, check
+    from statehal.testing.checks import CHECKS
+    from statehal.testing.conformance import conformance_tests
+    from statehal.testing.report import Report, Result
+    from statehal.testing.runner import run, run_check, select
+    from statehal.testing.target import Target
+
+_lazy, __dir__ = lazy_exports(
     __name__,
     {
         "CHECKS": ".checks",
@@ -16,9 +27,24 @@ __getattr__, __dir__ = lazy_exports(
         "Result": ".report",
         "Target": ".target",
         "check": ".check",
+        "conformance_tests": ".conformance",
         "run": ".runner",
         "run_check": ".runner",
+        "select": ".runner",
     },
 )
 
-__all__ = ["CHECKS", "Check", "Report", "Result", "Target", "check", "run", "run_check"]
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _lazy(name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing not in ("hypothesis", "pytest"):
+            raise
+        raise MissingDependency(
+            f"the conformance kit needs {missing}, which is not installed (fix: pip install 'statehal[testing]')"
+        ) from None
+
+
+__all__ = ["CHECKS", "Check", "Report", "Result", "Target", "check", "conformance_tests", "run", "run_check", "select"]

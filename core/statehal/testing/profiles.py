@@ -23,6 +23,8 @@ def profile(name: ProfileName, *, shrink: bool = True) -> settings:
         database=None,
         deadline=None,
         phases=phases,
+        print_blob=False,
+        report_multiple_bugs=False,
         verbosity=Verbosity.quiet,
         suppress_health_check=list(HealthCheck),
     )

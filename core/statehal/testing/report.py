@@ -1,15 +1,20 @@
 """What came of a run."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from statehal import __version__
+from statehal.hookspecs import CONTRACT
 
 Status = Literal["passed", "failed", "skipped", "xfailed", "filtered"]
 """``filtered``: not claimed by the backend; ``skipped``: declared unsupported; ``xfailed``: it failed, as declared."""
 
+STATUSES: tuple[Status, ...] = get_args(Status)
+
 SCHEMA = 1
-"""Version of the JSON form."""
+"""Version of the JSON form: a key that is taken away or changes its meaning raises it, a new one does not."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +23,9 @@ class Result:
 
     Attributes:
         reason: why it was not run, or the deviation that was declared.
-        message: of a failure: the statement, then the evidence.
-        by: of a failure: ``"assertion"``, or the class of another exception.
+        message: of a failure: check and statement, the evidence, the inputs.
+        by: of a failure: ``"assertion"``, the class of another exception, ``"coverage"`` where a feature was never
+            drawn, or ``"unexpected pass"``.
         features: how many examples had each feature.
         seconds: how long it took.
     """
@@ -40,7 +46,7 @@ class Report:
 
     Attributes:
         backend, device, profile: what was run, and how much of it.
-        evidence: the evidence level, computed: ``"hardware"``, ``"interpreter"`` or ``"contract model"``.
+        evidence: the evidence level, computed: ``statehal.testing.evidence``.
         results: one a check.
         faults: what is wrong with the run as a whole: a deviation that matches no check, or nothing was run.
     """
@@ -57,24 +63,44 @@ class Report:
         """Whether nothing failed and something was run."""
         return not self.faults and all(result.status != "failed" for result in self.results)
 
-    def count(self) -> Mapping[str, int]:
-        """Results by status."""
-        return Counter(result.status for result in self.results)
+    def count(self) -> Mapping[Status, int]:
+        """Results by status, those that occur, in the order of ``Status``."""
+        found = Counter(result.status for result in self.results)
+        return {status: found[status] for status in STATUSES if found[status]}
+
+    @property
+    def failures(self) -> tuple[Result, ...]:
+        """The results that failed."""
+        return tuple(result for result in self.results if result.status == "failed")
+
+    def reasons(self) -> Mapping[tuple[Status, str], list[str]]:
+        """The checks of each status and reason; those that passed or failed have none."""
+        grouped: dict[tuple[Status, str], list[str]] = {}
+        for result in sorted(self.results, key=lambda one: STATUSES.index(one.status)):
+            if result.status not in ("passed", "failed"):
+                grouped.setdefault((result.status, result.reason), []).append(result.check)
+        return grouped
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        counts = ", ".join(f"{number} {status}" for status, number in self.count().items())
+        faults = f"{len(self.faults)} fault{'s' * (len(self.faults) != 1)} of the run" if self.faults else ""
+        what = ", ".join(filter(None, (counts, faults)))
+        how = f"profile {self.profile}, evidence: {self.evidence}"
+        return f"{'ok' if self.ok else 'failed'}: {self.backend} on {self.device}: {what} ({how})"
 
     def as_json(self) -> dict[str, Any]:
         """A JSON value of everything."""
         return {
             "schema": SCHEMA,
+            "statehal": __version__,
+            "contract": ".".join(map(str, CONTRACT)),
             "backend": self.backend,
             "device": self.device,
             "profile": self.profile,
             "evidence": self.evidence,
             "ok": self.ok,
             "faults": list(self.faults),
-            "results": [vars(result) | {"features": dict(result.features)} for result in self.results],
+            "results": [vars(result) | {"features": dict(sorted(result.features.items()))} for result in self.results],
         }
-
-
-def names(results: Iterable[Result], status: Status) -> list[str]:
-    """Checks that have this status."""
-    return [result.check for result in results if result.status == status]

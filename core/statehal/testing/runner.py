@@ -2,16 +2,19 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from hypothesis import given
 
-from statehal.errors import ArgumentError
+from statehal.errors import ArgumentError, BackendError
 from statehal.testing.check import REGISTERED, Check
+from statehal.testing.checks import CHECKS
 from statehal.testing.evidence import level
+from statehal.testing.failure import cause, message
 from statehal.testing.profiles import ProfileName, profile
-from statehal.testing.report import Report, Result
+from statehal.testing.report import Report, Result, Status
 from statehal.testing.target import Target
 
 
@@ -24,29 +27,33 @@ def run_check(check: Check, target: Target, *, profile_name: ProfileName = "ci",
     started = time.perf_counter()
     features: Counter[str] = Counter()
     examples = 0
+    failing: object = None
 
     def once(case: object) -> None:
-        nonlocal examples
+        nonlocal examples, failing
         examples += 1
         features.update(case.features)  # type: ignore[attr-defined]  # of the protocol Case
-        check.run(target, case)
+        try:
+            check.run(target, case)
+        except BaseException:
+            failing = case  # the last one is the smallest
+            raise
 
-    def result(status: str, message: str = "", by: str = "") -> Result:
+    def result(status: Status, text: str = "", by: str = "") -> Result:
         seconds = time.perf_counter() - started
-        return Result(check.name, status, "", message, by, dict(features), examples, seconds)  # type: ignore[arg-type]
+        return Result(check.name, status, "", text, by, dict(features), examples, seconds)
 
     try:
         if check.cases is None:
             check.run(target)
         else:
             profile(profile_name, shrink=shrink)(given(check.cases(target))(once))()
-    except AssertionError as error:
-        return result("failed", _message(check, error), "assertion")
-    except Exception as error:
-        return result("failed", _message(check, error), type(error).__name__)
+    except (Exception, SystemExit) as error:
+        return result("failed", message(check, error, failing), cause(error))
     missing = sorted(check.features - set(features))
     if check.cases is not None and missing and profile_name != "dev":
-        return result("failed", f"{check.name}: no example of {examples} had {', '.join(missing)}", "coverage")
+        text = f"{check.name}: {check.statement}\nno example of {examples} had: {', '.join(missing)}"
+        return result("failed", text, "coverage")
     return result("passed")
 
 
@@ -67,17 +74,19 @@ def run(
 
     Raises:
         ArgumentError: ``only`` matches no check.
+        BackendError: the backend is unknown or not ready, as ``Registry.select`` says it.
     """
-    chosen = select(REGISTERED.values() if checks is None else checks, only)
+    chosen = select(CHECKS.values() if checks is None else checks, only)
+    target.registry.select(target.device, target.backend)
     results = []
-    for check in chosen:
+    faults = stray_deviations(target) if only is None and checks is None else []
+    nothing = obstacle(target)
+    for check in [] if nothing else chosen:
         result = judge(check, target, profile_name=profile_name)
         results.append(result)
         if progress is not None:
             progress(check, result)
-    faults = stray_deviations(target) if only is None and checks is None else []
-    if not any(result.status in ("passed", "failed", "xfailed") for result in results):
-        faults.append(f"no check was run: all {len(results)} were skipped or filtered")
+    faults += [nothing] if nothing else nothing_applies(target, chosen)
     return Report(target.backend, target.device, profile_name, level(target), tuple(results), tuple(faults))
 
 
@@ -93,40 +102,64 @@ def select(checks: Iterable[Check], only: str | None) -> list[Check]:
 
 def judge(check: Check, target: Target, *, profile_name: ProfileName = "ci", shrink: bool = True) -> Result:
     """Run a check if the backend claims what it needs, and hold the outcome against the declared deviations."""
-    reason = target.lacks(check.needs)
-    if reason:
-        return Result(check.name, "filtered", reason)
-    unsupported = _declared(target.info.unsupported, check.name)
-    if unsupported:
-        return Result(check.name, "skipped", unsupported)
+    left_out = not_run(check, target)
+    if left_out is not None:
+        return left_out
     expected = _declared(target.info.expected_failures, check.name)
     result = run_check(check, target, profile_name=profile_name, shrink=shrink)
     if not expected:
         return result
     if result.status == "passed":
-        text = f"{check.name} passed, and the backend declares that it fails: {expected} (fix: remove the declaration)"
-        return Result(check.name, "failed", expected, text, "unexpected pass", result.features, result.examples)
-    return Result(check.name, "xfailed", expected, result.message, result.by, result.features, result.examples)
+        text = (
+            f"{check.name}: {check.statement}\nit passed, and {target.backend!r} declares that it fails: {expected} "
+            "(fix: take it out of expected_failures)"
+        )
+        return replace(result, status="failed", reason=expected, message=text, by="unexpected pass")
+    return replace(result, status="xfailed", reason=expected)
+
+
+def not_run(check: Check, target: Target) -> Result | None:
+    """The result of a check that is not run, with why; ``None`` for one that is."""
+    reason = target.lacks(check.needs)
+    if reason:
+        return Result(check.name, "filtered", reason)
+    unsupported = _declared(target.info.unsupported, check.name)
+    return Result(check.name, "skipped", unsupported) if unsupported else None
+
+
+def obstacle(target: Target) -> str:
+    """Why no check can be run on this backend: it cannot be bound, or fails when asked for its methods."""
+    try:
+        target.binding()
+        _ = target.offers
+    except BackendError as error:
+        return str(error)
+    except (Exception, SystemExit) as error:
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
+        return f"{target.backend!r} on {target.device!r} cannot be asked for its methods: {error}{notes}"
+    return ""
+
+
+def nothing_applies(target: Target, checks: Iterable[Check]) -> list[str]:
+    """A fault where not one of these checks would be run."""
+    left_out = [not_run(check, target) for check in checks]
+    if None in left_out:
+        return []
+    count = Counter(result.status for result in left_out if result is not None)
+    text = f"no check was run: of {len(left_out)}, {count['filtered']} were filtered and {count['skipped']} skipped"
+    return [f"{text} (fix: claim what the backend does, in its methods and capabilities)"]
 
 
 def stray_deviations(target: Target) -> list[str]:
     """What is wrong with the deviations that a backend declares."""
+    info = target.info
     return [
-        f"{target.backend!r} declares {pattern!r} ({reason}), which matches no check (fix: remove it)"
-        for pattern, reason in [*target.info.unsupported.items(), *target.info.expected_failures.items()]
-        if not any(fnmatchcase(name, pattern) for name in REGISTERED)
+        f"{target.backend!r} declares {pattern!r} in {name} ({reason}), which matches no check (fix: remove it)"
+        for name in ("unsupported", "expected_failures")
+        for pattern, reason in getattr(info, name).items()
+        if not any(fnmatchcase(check, pattern) for check in REGISTERED)
     ]
 
 
-def _declared(patterns: object, name: str) -> str:
-    for pattern, reason in patterns.items():  # type: ignore[attr-defined]
-        if fnmatchcase(name, pattern):
-            return str(reason)
-    return ""
-
-
-def _message(check: Check, error: BaseException) -> str:
-    """The statement, then the evidence and the example."""
-    notes = "\n".join(getattr(error, "__notes__", []))
-    text = str(error) or type(error).__name__
-    return f"{check.name}: {check.statement}\n{text}" + (f"\n{notes}" if notes else "")
+def _declared(patterns: Mapping[str, str], name: str) -> str:
+    return next((reason for pattern, reason in patterns.items() if fnmatchcase(name, pattern)), "")

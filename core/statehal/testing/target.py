@@ -1,6 +1,7 @@
 """The backend under judgement, on one device."""
 
 from collections.abc import Iterable, Mapping
+from ctypes import string_at
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,8 @@ from statehal.hookspecs import BackendInfo
 from statehal.pool import StatePool
 from statehal.registry import Registry, get
 from statehal.spec import Attention, ConvRecurrent, Latent, Spec
+
+_CONV = ConvRecurrent("conv", (2,), 16, 4, "bfloat16", verify_tokens=2)
 
 
 class Target:
@@ -46,29 +49,47 @@ class Target:
 
     @cached_property
     def providers(self) -> Mapping[str, str]:
-        """The plugin that provides each method: ``"kv.write"``, ``"conv.decode"``, ``"memory.translate"``."""
+        """The plugin that provides each method, and each layout (``"kv.write"``, ``"layout.tokens"``)."""
         hal = self.binding()
         specs = [
             Attention("kv", (0,), 1, 8, "bfloat16"),
             Latent("mla", (1,), 8, 8, "bfloat16"),
-            ConvRecurrent("conv", (2,), 16, 4, "bfloat16", verify_tokens=2),
+            _CONV,
         ]
         found: dict[str, str] = {}
         for spec in specs:
             pool = hal.allocate(hal.plan([spec], tokens=16, page_size=16))
-            for name, provider in hal.describe(pool).methods.items():
+            described = hal.describe(pool)
+            found.setdefault(f"layout.{spec.kind}", described.layouts[spec.name])
+            for name, provider in described.methods.items():
                 found.setdefault(name.split(": ")[-1], provider)
         return found
 
     @cached_property
     def offers(self) -> frozenset[str]:
-        """Methods that the backend itself provides, and the capability tags that it claims."""
+        """Methods and layouts that the backend itself provides, and the tags and flags that it claims."""
         own = {name for name, provider in self.providers.items() if self.backend in provider.split(", ")}
-        return frozenset(own | self.info.capabilities)
+        return frozenset(own | self.info.capabilities | self._flags(own))
+
+    def _flags(self, own: set[str]) -> set[str]:
+        """``"kv.graph_capturable"`` and the like: flags of the operations of which the backend provides a method."""
+        hal = self.binding()
+        pool = hal.allocate(hal.plan([Attention("kv", (0,), 1, 8, "bfloat16"), _CONV], tokens=16, page_size=16))
+        bound = {"kv": hal.kv(pool["kv"]), "conv": hal.conv(pool["conv"]), "memory": hal.memory}
+        return {
+            f"{label}.{flag}"
+            for label, methods in bound.items()
+            for flag in ("graph_capturable", "host_sync_free")
+            if getattr(methods, flag) and any(name.startswith(f"{label}.") for name in own)
+        }
 
     def lacks(self, needs: Iterable[str]) -> str:
-        """Why a check with these needs does not apply to the backend; empty where it does."""
-        missing = sorted(set(needs) - self.offers)
+        """Why a check with these needs does not apply to the backend; empty where it does.
+
+        Args:
+            needs: methods and tags; of ``"store:int8 or store:float16"`` one is enough.
+        """
+        missing = sorted(need for need in set(needs) if self.offers.isdisjoint(need.split(" or ")))
         if not missing:
             return ""
         return "; ".join(
@@ -78,7 +99,8 @@ class Target:
 
     def image(self, pool: StatePool) -> bytearray:
         """The bytes of a pool, on the host."""
-        return bytearray(pool.buffer.detach().cpu().numpy().tobytes())
+        held = pool.buffer.detach().cpu()
+        return bytearray(string_at(held.data_ptr(), held.numel()))
 
     def on_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same values, with the same strides, on the device."""

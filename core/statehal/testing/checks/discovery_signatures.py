@@ -1,0 +1,66 @@
+"""Whether hooks and methods of a backend take what the contract passes."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from statehal.hookspecs import (
+    OPERATION_HOOKS,
+    CausalConv1dRequest,
+    HookSpecs,
+    KVWriteRequest,
+    MemoryOpsRequest,
+    methods_of,
+)
+from statehal.spec import Attention, ConvRecurrent
+from statehal.testing.check import check
+from statehal.testing.plugin import alone, loaded
+from statehal.testing.target import Target
+
+
+@check("discovery")
+def check_hooks_have_the_signatures_of_the_contract(target: Target) -> None:
+    """A hook takes the contract's arguments, without defaults: pluggy never passes an argument that has one."""
+    manager, plugin = alone(target), loaded(target).plugin
+    for caller in manager.get_hookcallers(plugin) or []:
+        specified = list(inspect.signature(getattr(HookSpecs, caller.name)).parameters)[1:]
+        for one in caller.get_hookimpls():
+            takes = f"{caller.name} takes {list(one.argnames)} and, with defaults, {list(one.kwargnames)}"
+            assert [*one.argnames] == specified, f"{takes}; the contract gives {specified}"
+
+
+@check("discovery")
+def check_methods_have_the_signatures_of_the_contract(target: Target) -> None:
+    """A method takes the contract's arguments: names, order, which of them by keyword alone, and defaults."""
+    for hook, name, method in _methods(target):
+        wanted = list(inspect.signature(getattr(OPERATION_HOOKS[hook], name)).parameters.values())[1:]
+        found = list(inspect.signature(method).parameters.values())
+        assert _plain(found) == _plain(wanted), f"{name} takes {_text(found)}, the contract says {_text(wanted)}"
+
+
+def _methods(target: Target) -> Iterator[tuple[str, str, Callable[..., Any]]]:
+    """Hook, name and method of everything that the backend itself hands out."""
+    hal = target.binding()
+    conv = ConvRecurrent("conv", (2,), 16, 4, "bfloat16", verify_tokens=2)
+    pool = hal.allocate(hal.plan([Attention("kv", (0,), 1, 8, "bfloat16"), conv], tokens=16, page_size=16))
+    requests: dict[str, Any] = {
+        "statehal_fused_kv_write": KVWriteRequest(pool["kv"], target.device),
+        "statehal_causal_conv1d": CausalConv1dRequest(pool["conv"], target.device),
+        "statehal_memory_ops": MemoryOpsRequest(target.device),
+    }
+    for hook, request in requests.items():
+        for provider in target.registry.providers(hook, target.backend):
+            answer = provider.call(request) if provider.name == target.backend else None
+            stubs = vars(OPERATION_HOOKS[hook])
+            for name in methods_of(hook):
+                method = getattr(answer, name, None)
+                if method is not None and getattr(method, "__func__", method) is not stubs[name]:
+                    yield hook, name, method
+
+
+def _plain(parameters: list[inspect.Parameter]) -> list[tuple[str, str, object]]:
+    return [(one.name, one.kind.description, one.default) for one in parameters]
+
+
+def _text(parameters: list[inspect.Parameter]) -> str:
+    return str(inspect.Signature([one.replace(annotation=inspect.Parameter.empty) for one in parameters]))

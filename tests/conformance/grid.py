@@ -1,0 +1,85 @@
+"""Every mutant against every check: who notices what. ``make mutants`` writes it to ``docs/conformance/mutants.md``.
+
+``python -m conformance.grid FILE [PROCESSES]`` in the folder of the tests. A mutant is a row: the check that the tests
+hold it to, with the inputs of ``ci``; how many others, with the fewer of ``dev``, notice it by their assertion; and how
+many end in another exception.
+"""
+
+import multiprocessing
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+
+import torch
+
+from conformance.mutant import Mutant, target
+from statehal.testing import CHECKS, Result
+from statehal.testing.runner import judge
+
+HEAD = """\
+# Mutants and checks
+
+Each row is the reference with one fault: the check that the tests of the kit hold it to, then how many checks of which
+topics notice it as well by their assertion, and how many end in another exception. Made by `make mutants`: the check
+that is named has the inputs of `ci`, the others have the fewer of `dev`.
+"""
+
+
+def mutants() -> list[Mutant]:
+    """All of them, in the order of their modules."""
+    modules = sorted(path.stem for path in Path(__file__).parent.glob("mutants_*.py"))
+    return [mutant for name in modules for mutant in import_module(f"conformance.{name}").MUTANTS]
+
+
+def row(number: int) -> list[Result]:
+    """What comes of every check on one mutant."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    mutant = mutants()[number]
+    made = target(mutant.make())
+    return [
+        judge(check, made, profile_name="ci" if check.name == mutant.check else "dev", shrink=False)
+        for check in CHECKS.values()
+    ]
+
+
+def by_topic(names: Iterable[str]) -> str:
+    """How many of each topic."""
+    return ", ".join(f"{topic} {count}" for topic, count in Counter(name.split("/")[0] for name in names).items())
+
+
+def page(rows: Iterable[tuple[Mutant, list[Result]]]) -> str:
+    """The tables in Markdown."""
+    lines = [HEAD, "| fault | its check | also noticed by | other exceptions |", "|---|---|---|---|"]
+    noticed: Counter[str] = Counter()
+    for mutant, results in rows:
+        failed = [result for result in results if result.status == "failed"]
+        by = [result.check for result in failed if result.by == "assertion"]
+        noticed.update(by)
+        own = f"`{mutant.check}`" if mutant.check in by else f"**not noticed by** `{mutant.check}`"
+        others = by_topic(name for name in by if name != mutant.check)
+        raised = by_topic(result.check for result in failed if result.by != "assertion")
+        lines.append(f"| {mutant.name} | {own} | {others} | {raised} |")
+    lines += ["", "| check | mutants that it notices |", "|---|---|"]
+    lines += [f"| `{name}` | {noticed[name]} |" for name in CHECKS]
+    return "\n".join(lines) + "\n"
+
+
+def main(file: Path, processes: int) -> None:
+    """Run the grid and write the page."""
+    every = mutants()
+    results = []
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for number, made in enumerate(pool.imap(row, range(len(every)))):
+            failed = [result.check for result in made if result.status == "failed"]
+            print(f"{number + 1}/{len(every)} {every[number].name}: {len(failed)} checks", flush=True)
+            results.append(made)
+    file.write_text(page(zip(every, results, strict=True)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else os.cpu_count() or 1)

@@ -1,0 +1,91 @@
+"""What mutants of KV writers are made with: parts of the reference's writer replaced by others."""
+
+from collections.abc import Callable
+from typing import Any
+
+from conformance.mutant import MutantBackend
+
+Method = Callable[..., Any]
+
+
+def method(name: str, change: Callable[[Any, Any, Method], Method]) -> Callable[[], MutantBackend]:
+    """A backend in which one method is another.
+
+    Args:
+        change: of the writer, the request and the right method: the method with the fault.
+    """
+
+    def kv(made: Any, request: Any) -> Any:
+        setattr(made, name, change(made, request, getattr(made, name)))
+        return made
+
+    return lambda: MutantBackend(kv=kv)
+
+
+def writer(change: Callable[[Any, Any], object]) -> Callable[[], MutantBackend]:
+    """A backend in which parts of the writer are others."""
+
+    def kv(made: Any, request: Any) -> Any:
+        change(made, request)
+        return made
+
+    return lambda: MutantBackend(kv=kv)
+
+
+class Field:
+    """How rows become what a field stores, with a fault."""
+
+    def __init__(self, field: Any, encode: Method) -> None:
+        self._field = field
+        self._encode = encode
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._field, name)
+
+    def encode(self, rows: Any, scale: Any) -> Any:
+        return self._encode(self._field, rows, scale)
+
+
+def encoding(encode: Method, *names: str) -> Callable[[], MutantBackend]:
+    """A backend that encodes rows of some fields, or of all, with ``encode(field, rows, scale)``."""
+
+    def change(made: Any, request: Any) -> None:
+        for name, field in made._fields.items():
+            if not names or name in names:
+                made._fields[name] = Field(field, encode)
+
+    return writer(change)
+
+
+class AnySpace:
+    """Takes ids of any space."""
+
+    def __init__(self, space: Any) -> None:
+        self._count = len(space.key.forms)
+
+    def accept(self, ids: Any, where: str) -> Any:
+        tensors = getattr(ids, "tensors", None) or (ids,)
+        return (tuple(tensors) * self._count)[: self._count]
+
+
+class NamedSpace:
+    """Takes ids whose space has the right name, be it of another pool or from before a compaction."""
+
+    def __init__(self, space: Any) -> None:
+        self._space = space
+
+    def accept(self, ids: Any, where: str) -> Any:
+        key = getattr(getattr(ids, "space", None), "key", None)
+        if key is None or key._replace(pool="") != self._space.key._replace(pool=""):
+            raise self._space.refusal(ids, where)
+        return ids.tensors
+
+
+def any_space(made: Any, request: Any) -> None:
+    """Ids are not looked at."""
+    made._space = AnySpace(made._space)
+
+
+def named_space(made: Any, request: Any) -> None:
+    """Of ids only the name of their space is looked at."""
+    made._space = NamedSpace(made._space)

@@ -1,0 +1,107 @@
+"""Faults of what a backend says of itself and hands out."""
+
+from typing import Any
+
+import torch
+
+from conformance.mutant import Mutant, MutantBackend
+from statehal.hookspecs import BackendInfo, Probe, hookimpl
+
+
+class RaisingProbe(MutantBackend):
+    """Its probe knows the devices that its author had."""
+
+    @hookimpl
+    def statehal_probe(self, device: str) -> Probe:
+        return {"cpu": Probe("ready"), "cuda": Probe("unavailable", "no such device")}[device]
+
+
+class Unready(MutantBackend):
+    """It is registered, and is not ready for any device."""
+
+    @hookimpl
+    def statehal_probe(self, device: str) -> Probe:
+        return Probe("unavailable", "no such device")
+
+
+class OneDevice(MutantBackend):
+    """An argument with a default, which pluggy never passes."""
+
+    @hookimpl
+    def statehal_probe(self, device: str = "cpu") -> Probe:
+        return Probe("ready")
+
+
+class Counting(MutantBackend):
+    """It says something else at each call."""
+
+    calls = 0
+
+    @hookimpl
+    def statehal_backend_info(self) -> BackendInfo:
+        self.calls += 1
+        return BackendInfo("mutant", frozenset({"cpu"}), priority=self.calls)
+
+
+def _values_first(made: Any, request: Any) -> Any:
+    write = made.write
+
+    def mutated(layer: int, ids: Any, v: Any, k: Any, *, k_scale: Any = None, v_scale: Any = None) -> None:
+        write(layer, ids, k, v, k_scale=k_scale, v_scale=v_scale)
+
+    made.write = mutated
+    return made
+
+
+def _positional_out(made: Any, request: Any) -> Any:
+    decode = made.decode
+
+    def mutated(layer: int, x: Any, slots: Any, out: Any = None) -> Any:
+        return decode(layer, x, slots, out=out)
+
+    made.decode = mutated
+    return made
+
+
+def _without(name: str) -> Any:
+    def change(made: Any, request: Any) -> Any:
+        setattr(made, name, None)
+        return made
+
+    return change
+
+
+def _not_in_inference_mode(made: Any, request: Any) -> Any:
+    write = made.write
+
+    def mutated(*args: Any, **options: Any) -> None:
+        if not torch.is_inference_mode_enabled():
+            write(*args, **options)
+
+    made.write = mutated
+    return made
+
+
+SIGNATURES = "discovery/methods_have_the_signatures_of_the_contract"
+IMPLIED = "discovery/it_has_the_methods_that_its_capabilities_imply"
+PROBE = "discovery/its_probe_answers_for_every_device"
+MUTANTS = [
+    Mutant(
+        "written for a newer contract",
+        "discovery/it_is_registered_under_its_name",
+        lambda: MutantBackend(info={"contract": (0, 99)}),
+    ),
+    Mutant("a probe that raises for a device that it does not know", PROBE, RaisingProbe),
+    Mutant("a probe that is never ready", PROBE, Unready),
+    Mutant("another answer at each call", "discovery/what_it_says_of_itself_is_stable", Counting),
+    Mutant("a hook whose argument has a default", "discovery/hooks_have_the_signatures_of_the_contract", OneDevice),
+    Mutant("a write that takes values first", SIGNATURES, lambda: MutantBackend(kv=_values_first)),
+    Mutant("a decode that takes its out by position", SIGNATURES, lambda: MutantBackend(conv=_positional_out)),
+    Mutant("trees claimed without a verify", IMPLIED, lambda: MutantBackend(conv=_without("verify"))),
+    Mutant("a writer that claims no dtype", IMPLIED, lambda: MutantBackend(info={"capabilities": frozenset()})),
+    Mutant(
+        "a write that is skipped in inference mode",
+        "discovery/a_write_in_inference_mode_works",
+        lambda: MutantBackend(kv=_not_in_inference_mode),
+    ),
+]

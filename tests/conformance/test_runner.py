@@ -1,0 +1,212 @@
+"""The runner: what a check's outcome becomes, given what a backend claims and declares."""
+
+from typing import Any
+
+import pytest
+
+from conformance.kit_fakes import Number, failing, fake, passing, small
+from conformance.mutant import MutantBackend, target
+from plugin_fakes import discover
+from statehal.binding.merge import FLAGS
+from statehal.errors import ArgumentError, BackendNotReady, UnknownBackend
+from statehal.hookspecs import CAPABILITIES, BackendInfo, Probe, hookimpl
+from statehal.testing import CHECKS, Check, Target, run, run_check, select
+from statehal.testing.runner import judge
+
+REFERENCE = Target("reference")
+
+
+def declaring(**info: Any) -> Target:
+    """The reference under another name, which says this about itself."""
+    return target(MutantBackend(info=info))
+
+
+def test_a_failure_begins_with_the_statement_and_ends_with_the_smallest_inputs() -> None:
+    result = run_check(fake(small), REFERENCE)
+    assert (result.status, result.by) == ("failed", "assertion")
+    assert result.message == "fake/check: Numbers are small.\n5 is not\nwith Number(value=5)"
+
+
+def test_a_check_without_inputs_is_run_once() -> None:
+    result = run_check(fake(failing, drawn=False), REFERENCE)
+    assert result.message == "fake/check: Numbers are small.\nthe evidence"
+    assert run_check(fake(passing, drawn=False), REFERENCE).status == "passed"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), NotImplementedError()], ids=repr)
+@pytest.mark.parametrize("drawn", [True, False])
+def test_an_exception_is_a_failure_and_no_assertion(error: BaseException, drawn: bool) -> None:
+    def raising(*_: object) -> None:
+        raise error
+
+    result = run_check(fake(raising, drawn=drawn), REFERENCE)
+    assert (result.status, result.by) == ("failed", type(error).__name__)
+    first, second = result.message.splitlines()[:2]
+    assert first == "fake/check: Numbers are small."
+    assert second == f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def test_a_failure_that_does_not_come_again_is_told() -> None:
+    calls = []
+
+    def third(target: object, case: Number) -> None:
+        calls.append(case)
+        assert len(calls) != 3, "the third call"
+
+    result = run_check(fake(third), REFERENCE)
+    assert (result.status, result.by) == ("failed", "assertion")
+    assert "the third call" in result.message
+    assert result.message.endswith("not every time: the same inputs passed when they were given again")
+
+
+def test_of_two_failures_one_is_told() -> None:
+    def either(target: object, case: Number) -> None:
+        assert case.value < 50, "big"
+        if case.value == 3:
+            raise ValueError("three")
+
+    assert run_check(fake(either), REFERENCE).by in ("assertion", "ValueError")
+
+
+@pytest.mark.parametrize(("profile", "status"), [("dev", "passed"), ("ci", "failed"), ("thorough", "failed")])
+def test_a_feature_that_was_never_drawn_fails(profile: Any, status: str) -> None:
+    result = run_check(fake(features={"even", "negative"}), REFERENCE, profile_name=profile)
+    assert result.status == status
+    if status == "failed":
+        assert result.by == "coverage"
+        text = f"no example of {result.examples} had: negative"
+        assert result.message == f"fake/check: Numbers are small.\n{text}"
+
+
+def test_features_and_examples_are_counted_and_the_same_at_every_run() -> None:
+    one, two = (run_check(fake(features={"even", "odd"}), REFERENCE) for _ in range(2))
+    assert one.examples == sum(one.features.values()) == 100
+    assert one.features == two.features
+
+
+@pytest.mark.parametrize("where", ["check", "inputs"])
+def test_an_interruption_ends_the_run(where: str) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(REFERENCE, [fake(interrupted, drawn=where == "inputs")])
+
+
+def test_an_unexpected_pass_fails() -> None:
+    result = judge(fake(passing), declaring(expected_failures={"fake/check": "bug 7"}))
+    assert (result.status, result.by, result.reason) == ("failed", "unexpected pass", "bug 7")
+    assert result.message == (
+        "fake/check: Numbers are small.\nit passed, and 'mutant' declares that it fails: bug 7 "
+        "(fix: take it out of expected_failures)"
+    )
+
+
+@pytest.mark.parametrize("pattern", ["fake/check", "fake/*"])
+def test_an_expected_failure_is_run_and_keeps_its_evidence(pattern: str) -> None:
+    result = judge(fake(failing), declaring(expected_failures={pattern: "bug 7"}))
+    assert (result.status, result.reason, result.by) == ("xfailed", "bug 7", "assertion")
+    assert "the evidence" in result.message
+
+
+def test_what_is_unsupported_is_not_run() -> None:
+    def never(*_: object) -> None:
+        pytest.fail("was run")
+
+    result = judge(fake(never), declaring(unsupported={"fake/*": "no such unit"}))
+    assert (result.status, result.reason, result.examples) == ("skipped", "no such unit", 0)
+
+
+def test_what_is_not_claimed_is_filtered_with_who_does_it() -> None:
+    class Bare:
+        @hookimpl
+        def statehal_backend_info(self) -> BackendInfo:
+            return BackendInfo("bare", frozenset({"cpu"}))
+
+        @hookimpl
+        def statehal_probe(self, device: str) -> Probe:
+            return Probe("ready")
+
+    import statehal.reference as reference
+
+    bare = Target("bare", "cpu", discover({"bare": Bare(), "reference": reference}))
+    result = judge(fake(failing, needs={"kv.write", "trees"}), bare)
+    assert (result.status, result.reason) == ("filtered", "kv.write is done by reference; trees is not claimed")
+    report = run(bare, [fake(failing, needs={"kv.write"})])
+    assert not report.ok
+    text = "no check was run: of 1, 1 were filtered and 0 skipped"
+    assert report.faults == (f"{text} (fix: claim what the backend does, in its methods and capabilities)",)
+
+
+def test_a_run_where_all_is_skipped_fails() -> None:
+    report = run(declaring(unsupported={"*": "nothing works"}))
+    assert not report.ok
+    assert set(report.count()) == {"skipped"}
+    assert report.faults[0].startswith(f"no check was run: of {len(CHECKS)}, 0 were filtered and {len(CHECKS)} skipped")
+
+
+@pytest.mark.parametrize("name", ["unsupported", "expected_failures"])
+def test_a_deviation_that_matches_no_check_is_a_fault_of_a_whole_run(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stray = declaring(**{name: {"kv_wriet/*": "a typo"}})
+    one = next(iter(CHECKS.values()))
+    monkeypatch.setattr("statehal.testing.runner.CHECKS", {one.name: one})
+    report = run(stray, profile_name="dev")
+    assert (report.ok, report.count()) == (False, {"passed": 1})
+    text = f"'mutant' declares 'kv_wriet/*' in {name} (a typo), which matches no check (fix: remove it)"
+    assert report.faults == (text,)
+    assert run(stray, profile_name="dev", only=one.name).faults == ()
+
+
+def test_a_fault_of_the_plugin_itself_is_a_fault_of_the_run() -> None:
+    def broken(made: Any, request: Any) -> Any:
+        raise OSError("driver lost")
+
+    report = run(target(MutantBackend(kv=broken)), [fake()])
+    assert (report.ok, report.results) == (False, ())
+    (fault,) = report.faults
+    assert fault.startswith("plugin 'mutant' failed in statehal_fused_kv_write: OSError: driver lost")
+
+
+def test_an_unknown_backend_and_one_that_is_not_ready_are_errors() -> None:
+    with pytest.raises(UnknownBackend, match="no backend 'nobody' is installed"):
+        run(Target("nobody"))
+    with pytest.raises(BackendNotReady, match=r"torch cannot use .* \(fix: install a build of torch"):
+        run(Target("reference", "nodevice"))
+
+
+def test_an_unknown_capability_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"capabilities=\['treees'\]: expected some of"):
+        BackendInfo("x", frozenset({"cpu"}), capabilities=frozenset({"treees"}))
+
+
+def test_every_check_needs_methods_and_tags_that_exist() -> None:
+    flags = {f"{label}.{flag}" for label in ("kv", "conv", "memory") for flag in FLAGS}
+    known = {*REFERENCE.providers, *CAPABILITIES, *flags}
+    needed = {one for check in CHECKS.values() for need in check.needs for one in need.split(" or ")}
+    assert needed - known == set()
+
+
+def test_selection_by_topic_and_by_pattern() -> None:
+    checks = [fake(name=name) for name in ("kv/a", "kv/b", "kv_more/a", "conv/a")]
+
+    def chosen(only: str | None) -> list[str]:
+        return [check.name for check in select(checks, only)]
+
+    assert chosen("kv") == ["kv/a", "kv/b"]
+    assert chosen("kv*") == ["kv/a", "kv/b", "kv_more/a"]
+    assert chosen("*/a") == ["kv/a", "kv_more/a", "conv/a"]
+    assert len(chosen(None)) == 4
+    with pytest.raises(ArgumentError, match=r"no check matches 'kw' \(fix: a topic of kv, kv_more, conv, or a pattern"):
+        chosen("kw")
+
+
+def test_progress_is_told_after_each() -> None:
+    told: list[tuple[str, str]] = []
+
+    def progress(check: Check, result: Any) -> None:
+        told.append((check.name, result.status))
+
+    run(REFERENCE, [fake(passing, name="a/a"), fake(failing, name="a/b")], progress=progress)
+    assert told == [("a/a", "passed"), ("a/b", "failed")]
