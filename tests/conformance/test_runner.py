@@ -9,7 +9,7 @@ from conformance.mutant import MutantBackend, target
 from plugin_fakes import discover
 from statehal.binding.merge import FLAGS
 from statehal.errors import ArgumentError, BackendNotReady, UnknownBackend
-from statehal.hookspecs import CAPABILITIES, BackendInfo, Probe, hookimpl
+from statehal.hookspecs import CAPABILITIES, IDS64, BackendInfo, Probe, hookimpl
 from statehal.testing import CHECKS, Check, Target, run, run_check, select
 from statehal.testing.runner import judge
 
@@ -66,6 +66,32 @@ def test_of_two_failures_one_is_told() -> None:
             raise ValueError("three")
 
     assert run_check(fake(either), REFERENCE).by in ("assertion", "ValueError")
+
+
+def test_a_feature_is_due_where_its_tag_is_claimed() -> None:
+    due = fake(features={"even", "negative if trees"})
+    assert run_check(due, REFERENCE).by == "coverage"
+    less = target(MutantBackend(info={"capabilities": CAPABILITIES - {IDS64, "trees"}}))
+    assert run_check(due, less).status == "passed"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_backend_is_asked_in_the_dtypes_that_it_claims(dtype: str) -> None:
+    """One that answers for no other dtype offers its methods all the same."""
+
+    def only(made: Any, request: Any) -> Any:
+        return made if request.subpool.spec.dtype == dtype else None
+
+    tags = {f"store:{dtype}", f"window:{dtype}"}
+    judged = target(MutantBackend(kv=only, conv=only, info={"capabilities": tags}))
+    assert {"kv.write", "conv.decode", "conv.graph_capturable"} <= judged.offers
+    for name in (
+        "kv_write/rows_lie_at_their_addresses",
+        "conv_decode/outputs_are_the_convolution",
+        "discovery/methods_have_the_signatures_of_the_contract",
+        "discovery/it_has_the_methods_that_its_capabilities_imply",
+    ):
+        assert judge(CHECKS[name], judged, profile_name="dev").status == "passed"
 
 
 @pytest.mark.parametrize(("profile", "status"), [("dev", "passed"), ("ci", "failed"), ("thorough", "failed")])

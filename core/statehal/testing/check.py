@@ -32,7 +32,8 @@ class Check:
         run: called with the target and, where there are ``cases``, one case; raises ``AssertionError`` with evidence.
         cases: the strategy of the inputs for a target; ``None`` where the check needs none.
         needs: methods (``"kv.write"``) and capability tags that a backend must offer to be held to it.
-        features: of the cases, those that every run in the profiles ``ci`` and ``thorough`` has to have drawn.
+        features: of the cases, those that every run in the profiles ``ci`` and ``thorough`` has to have drawn;
+            ``"scale fields if scales:per_token_head"`` only where the backend claims that tag.
     """
 
     name: str
@@ -46,6 +47,11 @@ class Check:
     def topic(self) -> str:
         """The part of the name before the slash."""
         return self.name.split("/")[0]
+
+    def due(self, target: "Target") -> frozenset[str]:
+        """The features that a run over this target has to have drawn."""
+        parts = [feature.partition(" if ") for feature in self.features]
+        return frozenset(name for name, _, tag in parts if not tag or tag in target.offers)
 
 
 REGISTERED: dict[str, Check] = {}

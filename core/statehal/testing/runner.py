@@ -50,7 +50,7 @@ def run_check(check: Check, target: Target, *, profile_name: ProfileName = "ci",
             profile(profile_name, shrink=shrink)(given(check.cases(target))(once))()
     except (Exception, SystemExit) as error:
         return result("failed", message(check, error, failing), cause(error))
-    missing = sorted(check.features - set(features))
+    missing = sorted(check.due(target) - set(features))
     if check.cases is not None and missing and profile_name != "dev":
         text = f"{check.name}: {check.statement}\nno example of {examples} had: {', '.join(missing)}"
         return result("failed", text, "coverage")

@@ -13,8 +13,6 @@ from statehal.pool import StatePool
 from statehal.registry import Registry, get
 from statehal.spec import Attention, ConvRecurrent, Latent, Spec
 
-_CONV = ConvRecurrent("conv", (2,), 16, 4, "bfloat16", verify_tokens=2)
-
 
 class Target:
     """A backend on a device, as checks see it.
@@ -47,17 +45,26 @@ class Target:
         hal = self.binding(check=check)
         return hal.allocate(hal.plan(specs, **options))
 
+    def claimed(self, prefix: str) -> str:
+        """A dtype that the backend claims with ``prefix`` (``"store:"``, ``"window:"``), bfloat16 if it is one."""
+        tags = sorted(tag.removeprefix(prefix) for tag in self.info.capabilities if tag.startswith(prefix))
+        return "bfloat16" if "bfloat16" in tags or not tags else tags[0]
+
+    def samples(self) -> tuple[Spec, Spec, Spec]:
+        """A spec of each kind, ``kv``, ``mla`` and ``conv``, in dtypes that the backend claims."""
+        stored = self.claimed("store:")
+        return (
+            Attention("kv", (0,), 1, 8, stored),
+            Latent("mla", (1,), 8, 8, stored),
+            ConvRecurrent("conv", (2,), 16, 4, self.claimed("window:"), verify_tokens=2),
+        )
+
     @cached_property
     def providers(self) -> Mapping[str, str]:
         """The plugin that provides each method, and each layout (``"kv.write"``, ``"layout.tokens"``)."""
         hal = self.binding()
-        specs = [
-            Attention("kv", (0,), 1, 8, "bfloat16"),
-            Latent("mla", (1,), 8, 8, "bfloat16"),
-            _CONV,
-        ]
         found: dict[str, str] = {}
-        for spec in specs:
+        for spec in self.samples():
             pool = hal.allocate(hal.plan([spec], tokens=16, page_size=16))
             described = hal.describe(pool)
             found.setdefault(f"layout.{spec.kind}", described.layouts[spec.name])
@@ -74,7 +81,8 @@ class Target:
     def _flags(self, own: set[str]) -> set[str]:
         """``"kv.graph_capturable"`` and the like: flags of the operations of which the backend provides a method."""
         hal = self.binding()
-        pool = hal.allocate(hal.plan([Attention("kv", (0,), 1, 8, "bfloat16"), _CONV], tokens=16, page_size=16))
+        kv, _, conv = self.samples()
+        pool = hal.allocate(hal.plan([kv, conv], tokens=16, page_size=16))
         bound = {"kv": hal.kv(pool["kv"]), "conv": hal.conv(pool["conv"]), "memory": hal.memory}
         return {
             f"{label}.{flag}"

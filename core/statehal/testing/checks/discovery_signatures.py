@@ -12,7 +12,6 @@ from statehal.hookspecs import (
     MemoryOpsRequest,
     methods_of,
 )
-from statehal.spec import Attention, ConvRecurrent
 from statehal.testing.check import check
 from statehal.testing.plugin import alone, loaded
 from statehal.testing.target import Target
@@ -41,8 +40,8 @@ def check_methods_have_the_signatures_of_the_contract(target: Target) -> None:
 def _methods(target: Target) -> Iterator[tuple[str, str, Callable[..., Any]]]:
     """Hook, name and method of everything that the backend itself hands out."""
     hal = target.binding()
-    conv = ConvRecurrent("conv", (2,), 16, 4, "bfloat16", verify_tokens=2)
-    pool = hal.allocate(hal.plan([Attention("kv", (0,), 1, 8, "bfloat16"), conv], tokens=16, page_size=16))
+    kv, _, conv = target.samples()
+    pool = hal.allocate(hal.plan([kv, conv], tokens=16, page_size=16))
     requests: dict[str, Any] = {
         "statehal_fused_kv_write": KVWriteRequest(pool["kv"], target.device),
         "statehal_causal_conv1d": CausalConv1dRequest(pool["conv"], target.device),

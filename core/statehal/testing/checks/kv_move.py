@@ -101,7 +101,8 @@ def judge(target: Target, case: MoveCase) -> None:
 @check(
     "kv_move", needs=NEEDS, cases=lambda target: _case(claimed(target, ALL)),
     features=(
-        *FEATURES, "scale fields", "latent rows", "an extra field", "a layer that shares rows", "a source of two",
+        *FEATURES, "scale fields if scales:per_token_head",
+        "latent rows", "an extra field", "a layer that shares rows", "a source of two",
         "a padding source", "a padding target",
     ),
 )  # fmt: skip
@@ -112,7 +113,7 @@ def check_tokens_move_with_all_fields_and_layers(target: Target, case: MoveCase)
 
 @check(
     "kv_move", needs=NEEDS, cases=lambda target: _overlapping(claimed(target, ALL)),
-    features=("overlap", "cycle", "scale fields", "latent rows"),
+    features=("overlap", "cycle", "scale fields if scales:per_token_head", "latent rows"),
 )  # fmt: skip
 def check_all_rows_are_read_before_any_is_written(target: Target, case: MoveCase) -> None:
     """Where sources and targets overlap, the result is as if all rows were read before any is written."""
