@@ -16,6 +16,7 @@ from statehal.ids import KernelIds
 from statehal.layout import AddressForm, ConvStateLayout, PoolLayout, conv_window, page_major
 from statehal.pool import StatePool, SubPool
 from statehal.spec import Spec
+from statehal.testing.oracles.conv import Places
 
 Rows = list[list[float]]
 
@@ -91,28 +92,6 @@ EVERY_WINDOW = {
     "offset padded, row form": ConvStateLayout(channel_multiple=4, protocol="offset", forms=("row",)),
     "rollback channels first, padded": ConvStateLayout("channels_first", 8, "rollback"),
 }
-
-
-@dataclass(frozen=True)
-class Places:
-    """Which row of a window of ``rows`` rows is which, by protocol: live rows, positions of a step, cursors."""
-
-    protocol: str
-    width: int
-    rows: int
-
-    def live(self, cursor: int) -> list[int]:
-        """Rows of the history, oldest first, before a step and after its commit."""
-        first = {"ring": cursor, "offset": cursor, "rollback": self.rows - self.width + 1}[self.protocol]
-        return [(first + n) % self.rows for n in range(self.width - 1)]
-
-    def of(self, cursor: int, position: int) -> int:
-        """The row of a position from 1 on during a step; that of token j is ``width - 1 + j``."""
-        return (cursor + position) % self.rows if self.protocol == "ring" else position - 1
-
-    def after(self, cursor: int, accepted: int) -> int:
-        """The cursor that a commit leaves."""
-        return {"ring": (cursor + accepted) % self.rows, "offset": accepted - 1, "rollback": 0}[self.protocol]
 
 
 def layouts(conv: ConvStateLayout) -> Any:

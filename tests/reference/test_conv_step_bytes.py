@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference.conv_oracle import Places, Rig, line, noise, places, rig, same
+from reference.conv_oracle import Rig, line, noise, places, rig, same
 from reference.kv_oracle import bits
 from statehal.layout import ConvStateLayout
 from statehal.spec import ExtraField
+from statehal.testing.oracles.conv import Places
 
 LAYERS, STATE, CHANNELS = (6, 1, 3), (2, 3), 5
 EXTRA = (ExtraField("shift", (3,), "uint8"),)

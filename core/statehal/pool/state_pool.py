@@ -156,12 +156,12 @@ class StatePool:
         Returns whether a copy was needed.
         """
         family = self._family(pages)
-        before = pages.ids
+        kept = [sub.step_books for sub in self._subpools.values() if sub.family is family and "step_books" in vars(sub)]
+        before = pages.ids if kept else ()
         copied = family.fork(pages, index)
-        for old, new in zip(before, pages.ids, strict=True):
-            for sub in self._subpools.values() if old != new else ():
-                if sub.family is family and "step_books" in vars(sub):
-                    sub.step_books.carry(old, new)
+        for old, new in zip(before, pages.ids, strict=False):
+            for books in kept if old != new else ():
+                books.carry(old, new)
         return copied
 
     def free(self, pages: Pages | int | Iterable[Pages] | Iterable[int], *, family: Family | None = None) -> None:

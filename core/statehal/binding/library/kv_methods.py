@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from statehal.binding.library.methods import LibraryMethods, number, tensor
+from statehal.binding.library.methods import LibraryMethods, number, plain, tensor
 from statehal.errors import ArgumentError
 from statehal.ids import KernelIds
 
@@ -60,8 +60,6 @@ class LibraryKVWriter(LibraryMethods):
         self._require("rope_write", layer, given, outs)
         if rope_sections is not None and not isinstance(rope_sections, tuple | list):
             raise ArgumentError(f"rope_sections is {rope_sections!r}: expected three counts")
-        if not isinstance(eps, int | float):
-            raise ArgumentError(f"eps is a {type(eps).__name__}: expected a number")
         rotated = torch.empty(q.shape, dtype=q.dtype, device=q.device) if q_out is None else q_out
         torch.ops.statehal.kv_rope_write.default(
             self._buffer,
@@ -77,7 +75,7 @@ class LibraryKVWriter(LibraryMethods):
             None if rope_sections is None else list(rope_sections),
             q_norm,
             k_norm,
-            eps,
+            plain("eps", eps),
             rotated,
             k_out,
             tensor(k_scale),
@@ -103,8 +101,6 @@ class LibraryKVWriter(LibraryMethods):
     ) -> None:
         optional = {"norm": norm, "positions": positions, "cos_sin": cos_sin}
         self._require("write_latent", layer, {"kv_c": kv_c, "k_pe": k_pe}, optional)
-        if not isinstance(eps, int | float):
-            raise ArgumentError(f"eps is a {type(eps).__name__}: expected a number")
         torch.ops.statehal.kv_write_latent.default(
             self._buffer,
             self._bound,
@@ -113,7 +109,7 @@ class LibraryKVWriter(LibraryMethods):
             kv_c,
             k_pe,
             norm,
-            eps,
+            plain("eps", eps),
             positions,
             cos_sin,
             interleaved,

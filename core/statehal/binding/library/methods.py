@@ -53,12 +53,15 @@ class LibraryMethods:
 
 
 def number(name: str, scale: Tensor | float | None) -> float | None:
-    """A scale, or another number, that is no tensor."""
-    if scale is None or isinstance(scale, Tensor):
-        return None
-    if not isinstance(scale, int | float):
-        raise ArgumentError(f"{name} is a {type(scale).__name__}: expected a number or a tensor")
-    return float(scale)
+    """A scale that is no tensor."""
+    return None if scale is None or isinstance(scale, Tensor) else plain(name, scale)
+
+
+def plain(name: str, value: object) -> float:
+    """An argument that must be a number."""
+    if not isinstance(value, int | float):
+        raise ArgumentError(f"{name} is a {type(value).__name__}: expected a number")
+    return float(value)
 
 
 def tensor(scale: Tensor | float | None) -> Tensor | None:

@@ -9,8 +9,8 @@ from statehal.layout import ConvStateLayout
 from statehal.testing.answers import layout_answer
 from statehal.testing.check import check
 from statehal.testing.oracles.bytes import address, encoded, first_difference
+from statehal.testing.oracles.conv import Places
 from statehal.testing.oracles.layouts import field_bytes, held, payload, rows_of
-from statehal.testing.oracles.windows import cursor_after, live_row
 from statehal.testing.reach import reaches
 from statehal.testing.slot_cases import FEATURES, SlotCase, cases
 from statehal.testing.target import Target
@@ -120,14 +120,15 @@ def check_live_rows_lie_where_the_layout_says(target: Target, case: SlotCase) ->
     fields = {field.name: field for field in sub.layout.fields}
     at = address(fields["cursor"], spec.layers[0], page, 0, (0,))
     cursor = int.from_bytes(image[at : at + 4], "little", signed=True)
-    wanted_cursor = cursor_after(how.protocol, 0, 1, rows)
+    places = Places(how.protocol, history + 1, rows)
+    wanted_cursor = places.after(0, 1)
     assert cursor == wanted_cursor, (
         f"{how.protocol}: after a commit of 1 the int32 cursor is {cursor}, not {wanted_cursor}"
     )
     for layer, x in inputs.items():
         values = [[0] * spec.channels] * history + x.tolist()
         for n, row in enumerate(values[-history:]):
-            where = live_row(how.protocol, cursor, n, rows, history)
+            where = places.live(cursor)[n]
             for channel, value in enumerate(row):
                 element = (where, channel) if how.window_order == "rows_first" else (channel, where)
                 byte = address(fields["conv"], layer, page, 0, element)
