@@ -22,6 +22,7 @@ def test_the_json_form() -> None:
         "device": "cpu",
         "profile": "ci",
         "evidence": "hardware",
+        "overrides": {},
         "ok": False,
         "faults": [],
     }

@@ -115,6 +115,16 @@ def test_it_passes_the_conformance_kit_in_all_that_it_claims(place: Environment)
     assert {"conv_slots", "conv_rounding", "pool_layout", "memory_ops", "discovery", "compile_safety"} <= passed
 
 
+def test_the_override_is_judged_with_it(place: Environment) -> None:
+    report = json.loads(
+        place.run("-m", "statehal", "check", "acme", "--json", "--profile", "dev", "--only", "memory_ops")
+    )
+    assert report["ok"]
+    assert report["overrides"] == {"memory.zero_pages": "acme-site"}
+    passed = {result["check"] for result in report["results"] if result["status"] == "passed"}
+    assert "memory_ops/zero_pages_zeroes_these_bytes_alone" in passed
+
+
 def test_its_own_tests_run_under_pytest(place: Environment) -> None:
     file = place.folder / "statehal-acme/tests/test_conformance.py"
     assert len(file.read_text().splitlines()) <= 8

@@ -79,6 +79,8 @@ def _progress(total: int, what: str) -> "Iterator[Callable[[Check, Result], None
 
 def _print(report: "Report") -> None:
     print_styled(report.verdict, "bold green" if report.ok else "bold red")
+    for method, plugin in report.overrides.items():
+        print(f"{method} is done by {plugin}, and judged as {report.backend}'s")
     for fault in report.faults:
         print(f"\n{fault}")
     for result in report.failures:

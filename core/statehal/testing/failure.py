@@ -1,5 +1,7 @@
 """What is said of a check that failed: the contract's sentence, then the evidence, then the inputs."""
 
+from collections.abc import Mapping
+
 from hypothesis.errors import FlakyFailure
 
 from statehal.testing.check import Check
@@ -11,11 +13,12 @@ def cause(error: BaseException) -> str:
     return "assertion" if isinstance(first, AssertionError) else type(first).__name__
 
 
-def message(check: Check, error: BaseException, case: object = None) -> str:
+def message(check: Check, error: BaseException, case: object, overrides: Mapping[str, str]) -> str:
     """A text that begins with the check and its statement.
 
     Args:
         case: the inputs it failed with; ``None`` where it has none.
+        overrides: the plugin that provides a method in the backend's place.
     """
     first, always = _unwrapped(error)
     text = str(first)
@@ -25,6 +28,8 @@ def message(check: Check, error: BaseException, case: object = None) -> str:
     lines += getattr(first, "__notes__", [])
     if case is not None:
         lines.append(f"with {case!r}")
+    needed = (name for need in sorted(check.needs) for name in need.split(" or ") if name in overrides)
+    lines += [f"{name} is done by {overrides[name]}" for name in needed]
     if not always:
         lines.append("not every time: the same inputs passed when they were given again")
     return "\n".join(lines)

@@ -49,6 +49,7 @@ class Report:
         evidence: the evidence level, computed: ``statehal.testing.evidence``.
         results: one a check.
         faults: what is wrong with the run as a whole: a deviation that matches no check, or nothing was run.
+        overrides: the plugin that provides a method in the backend's place, and is judged with it.
     """
 
     backend: str
@@ -57,6 +58,7 @@ class Report:
     evidence: str
     results: tuple[Result, ...]
     faults: tuple[str, ...] = ()
+    overrides: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -100,6 +102,7 @@ class Report:
             "device": self.device,
             "profile": self.profile,
             "evidence": self.evidence,
+            "overrides": dict(sorted(self.overrides.items())),
             "ok": self.ok,
             "faults": list(self.faults),
             "results": [vars(result) | {"features": dict(sorted(result.features.items()))} for result in self.results],

@@ -49,7 +49,7 @@ def run_check(check: Check, target: Target, *, profile_name: ProfileName = "ci",
         else:
             profile(profile_name, shrink=shrink)(given(check.cases(target))(once))()
     except (Exception, SystemExit) as error:
-        return result("failed", message(check, error, failing), cause(error))
+        return result("failed", message(check, error, failing, target.overrides), cause(error))
     missing = sorted(check.due(target) - set(features))
     if check.cases is not None and missing and profile_name != "dev":
         text = f"{check.name}: {check.statement}\nno example of {examples} had: {', '.join(missing)}"
@@ -87,7 +87,8 @@ def run(
         if progress is not None:
             progress(check, result)
     faults += [nothing] if nothing else nothing_applies(target, chosen)
-    return Report(target.backend, target.device, profile_name, level(target), tuple(results), tuple(faults))
+    overrides = {} if nothing else target.overrides
+    return Report(target.backend, target.device, profile_name, level(target), tuple(results), tuple(faults), overrides)
 
 
 def select(checks: Iterable[Check], only: str | None) -> list[Check]:

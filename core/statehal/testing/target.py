@@ -73,9 +73,18 @@ class Target:
         return found
 
     @cached_property
+    def overrides(self) -> Mapping[str, str]:
+        """The overriding plugin of each method, and of each layout, that one provides."""
+        plugins = self.registry.overrides
+        return {
+            name: plugin for name, plugin in self.providers.items() if not plugins.keys().isdisjoint(plugin.split(", "))
+        }
+
+    @cached_property
     def offers(self) -> frozenset[str]:
-        """Methods and layouts that the backend itself provides, and the tags and flags that it claims."""
+        """Methods and layouts that the backend and overriding plugins provide, and the tags and flags claimed."""
         own = {name for name, provider in self.providers.items() if self.backend in provider.split(", ")}
+        own |= self.overrides.keys()
         return frozenset(own | self.info.capabilities | self._flags(own))
 
     def _flags(self, own: set[str]) -> set[str]:
