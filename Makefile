@@ -4,15 +4,17 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 DIST   ?= dist
+SITE   ?= site
 JOBS   ?= auto
 ARGS   ?=
 
 BIN   := $(VENV)/bin
 DISTS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml hosts/*/pyproject.toml))
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types contracts examples thorough doctor conformance matrix mutants bench
+.PHONY: help demo test check lint format types contracts examples docs thorough doctor conformance matrix mutants bench
 .PHONY: dist clean
 
 help: ## this list
@@ -24,7 +26,7 @@ demo: $(STAMP) ## a real language model generates text on the pool, compared wit
 test: $(STAMP) ## every test and doctest but the thorough ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup $(ARGS)
 
-check: lint types contracts test ## what CI runs: lint, types, import contracts, tests, the docs' examples
+check: lint types contracts docs test ## what CI runs: lint, types, import contracts, the docs, tests
 
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -40,6 +42,9 @@ contracts: $(STAMP) ## who may import whom
 
 examples: $(STAMP) ## only the examples of README, docs/ and docstrings
 	$(BIN)/python -m pytest core tests/test_docs.py tests/test_readme.py $(ARGS)
+
+docs: $(DOCS_STAMP) ## the documentation as a site, into site/; a broken link or an undocumented public name fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -B -m mkdocs build --site-dir $(abspath $(SITE))
 
 thorough: $(STAMP) ## the tests that take many minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --timeout 0 -m thorough $(ARGS)
@@ -63,7 +68,7 @@ dist: $(STAMP) ## all wheels and source archives, into dist/
 	set -e; for project in $(DISTS); do $(BIN)/python -m build --no-isolation --outdir $(DIST) $$project; done
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) $(DIST) build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(DIST) $(SITE) build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 $(STAMP): requirements-dev.txt constraints.txt $(DISTS:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -71,4 +76,8 @@ $(STAMP): requirements-dev.txt constraints.txt $(DISTS:%=%/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing what requirements-dev.txt names into $(VENV), some minutes"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP) requirements-docs.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
 	@touch $@

@@ -21,12 +21,13 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 class Variable:
     """One environment variable; readers take ``environ`` for tests and read ``os.environ`` otherwise.
 
-    >>> isa = Variable("STATEHAL_CPU_ISA", "auto", "instruction set of the kernels", ("auto", "avx2"))
-    >>> isa.choice({"STATEHAL_CPU_ISA": "avx2"})
-    'avx2'
-    >>> isa.choice({"STATEHAL_CPU_ISA": "avx9"})
-    Traceback (most recent call last):
-    statehal.errors.EnvError: STATEHAL_CPU_ISA='avx9': expected one of auto, avx2 (fix: unset it or use one of these)
+    Examples:
+        >>> isa = Variable("STATEHAL_CPU_ISA", "auto", "instruction set of the kernels", ("auto", "avx2"))
+        >>> isa.choice({"STATEHAL_CPU_ISA": "avx2"})
+        'avx2'
+        >>> isa.choice({"STATEHAL_CPU_ISA": "avx"})
+        Traceback (most recent call last):
+        statehal.errors.EnvError: STATEHAL_CPU_ISA='avx': expected one of auto, avx2 (fix: unset it or use one of these)
     """
 
     name: str
@@ -147,8 +148,9 @@ def unknown(environ: Mapping[str, str] | None = None, declared: Iterable[Variabl
 
     ``declared`` are the variables of the plugins. The nearest name is empty where none is near.
 
-    >>> unknown({"STATEHAL_BAKEND": "cpu", "STATEHAL_CHECK": "1", "PATH": "/bin"})
-    {'STATEHAL_BAKEND': 'STATEHAL_BACKEND'}
+    Examples:
+        >>> unknown({"STATEHAL_BAKEND": "cpu", "STATEHAL_CHECK": "1", "PATH": "/bin"})
+        {'STATEHAL_BAKEND': 'STATEHAL_BACKEND'}
     """
     source = os.environ if environ is None else environ
     known = {variable.name for variable in (*VARIABLES, *declared)}

@@ -67,7 +67,8 @@ class Binding:
     Attributes:
         device: torch's name of it.
         selection: which backend, and why.
-        compile_safe, check: as given to ``bind``.
+        compile_safe: as given to ``bind``.
+        check: as given to ``bind``, or to ``STATEHAL_CHECK``.
         memory: the memory operations, merged from every provider.
     """
 

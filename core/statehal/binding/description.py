@@ -9,7 +9,9 @@ class Description:
     """Which plugin does what.
 
     Attributes:
-        device, backend, reason: what was bound and why.
+        device: where it was bound.
+        backend: what was chosen.
+        reason: why.
         layouts: by sub-pool, the plugin that laid it out; empty without a pool.
         methods: by operation (``"memory.translate"``, ``"full: kv.write"``) the plugin that provides it.
     """

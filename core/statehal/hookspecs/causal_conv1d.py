@@ -88,7 +88,8 @@ class CausalConv1d(Protocol):
             slots: ``[sequences]``, no slot twice; written so that the step's commit with count 1 makes it live.
             has_initial_state: bool ``[sequences]``; ``None`` means none has.
             initial_slots: ``[sequences]``, read from instead of ``slots`` where ``has_initial_state``, and left as they
-                are. A padding one is read as zeros.
+                are. A padding one is read as zeros. Without ``has_initial_state``, which says that none is read, they
+                are refused.
             snapshots: ``(sequence, token_end, slot)``, each ``[snapshots]``: the window after ``token_end`` tokens of
                 that sequence, 0 to its length, becomes the live rows of that slot at the slot's present cursor; it
                 needs no commit. Nothing is saved of a padding sequence. The host's own kernels save the recurrent

@@ -26,7 +26,10 @@ class KVWriter(Protocol):
       value for what is past it, infinities included; int8 reaches from -128 to 127. NaN stays a NaN, of whichever byte;
       int8 stores 0. A negative zero keeps its sign, but in the ``fnuz`` forms, which have none. Rows that are of the
       storage dtype already are stored bit for bit, where no scale is given and none is kept.
-    - A scale is a positive, finite number, or a tensor of one floating element, whose value is not looked at.
+    - A scale is a positive, finite number, or a tensor of one floating element, whose value is not looked at. Storage
+      that is not quantised takes none.
+    - Autograd records nothing: rows that require gradients are stored like any others, no graph of them is kept, and a
+      result requires none.
     - Norms and rotations are computed in float32 or wider and rounded once to the model's dtype; quantised storage
       takes the unrounded value, as float32.
 
@@ -35,7 +38,8 @@ class KVWriter(Protocol):
         host_sync_free: they never wait for the device.
 
     Raises:
-        ArgumentError: a shape, dtype, device or layer does not fit; the text names the argument.
+        ArgumentError: a shape, dtype, device or layer does not fit, or the sub-pool keeps rows of another kind; the
+            text names the argument. Nothing is stored, and no output written.
         WrongIdSpace: the ids are not kernel ids of this sub-pool.
         StaleIds: a compaction came after they were translated.
         Unsupported: the provider does not offer an optional argument that was given.

@@ -24,8 +24,9 @@ OPERATION_HOOKS = MappingProxyType(
 def methods_of(hook: str) -> tuple[str, ...]:
     """Names of the methods that an answer to this operation hook may have, in the order of the protocol.
 
-    >>> methods_of("statehal_fused_kv_write")
-    ('write', 'rope_write', 'write_latent', 'move')
+    Examples:
+        >>> methods_of("statehal_fused_kv_write")
+        ('write', 'rope_write', 'write_latent', 'move')
     """
     protocol = OPERATION_HOOKS[hook]
     return tuple(name for name, value in vars(protocol).items() if inspect.isfunction(value) and name[0] != "_")

@@ -17,13 +17,14 @@ class Prepared(Generic[T]):
     torch is not counted: after one, call ``prepare`` again. Tensors made under ``inference_mode`` count nothing, so
     of these the value is made at every ``get``. No device sync.
 
-    >>> import torch
-    >>> weight = torch.ones(2)
-    >>> doubled = Prepared(lambda tensor: tensor * 2, weight)
-    >>> weight.copy_(torch.tensor([1.0, 3.0]))
-    tensor([1., 3.])
-    >>> doubled.get()
-    tensor([2., 6.])
+    Examples:
+        >>> import torch
+        >>> weight = torch.ones(2)
+        >>> doubled = Prepared(lambda tensor: tensor * 2, weight)
+        >>> weight.copy_(torch.tensor([1.0, 3.0]))
+        tensor([1., 3.])
+        >>> doubled.get()
+        tensor([2., 6.])
     """
 
     def __init__(self, make: "Callable[..., T]", *tensors: "Tensor | None") -> None:

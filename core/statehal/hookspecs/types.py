@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from statehal._suggest import did_you_mean
 from statehal.env import Variable
 from statehal.errors import ArgumentError
 from statehal.hookspecs.capabilities import CAPABILITIES
 from statehal.hookspecs.markers import CONTRACT
 
 ProbeState = Literal["ready", "unavailable", "broken"]
+"""What a probe finds."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class BackendInfo:
             object.__setattr__(self, name, frozenset(value))
         unknown = sorted(self.capabilities - CAPABILITIES)
         if unknown:
-            raise ArgumentError(f"capabilities={unknown}: expected some of {sorted(CAPABILITIES)}")
+            hints = "; ".join(did_you_mean(tag, CAPABILITIES) or f"take {tag!r} out" for tag in unknown)
+            raise ArgumentError(f"capabilities={unknown}: expected some of {sorted(CAPABILITIES)} (fix: {hints})")
         for name in ("unsupported", "expected_failures"):
             reasons = dict(getattr(self, name))
             if not all(isinstance(reason, str) and reason for reason in reasons.values()):

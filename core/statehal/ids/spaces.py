@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from statehal.ids.typed import TypedIds
 
 Kind = Literal["virtual", "physical", "kernel"]
+"""Of ids: what a host holds, what the page table gives, what kernels index with."""
+
 Unit = Literal["tokens", "pages"]
+"""What an id counts."""
 
 
 class SpaceKey(NamedTuple):

@@ -14,7 +14,7 @@ from statehal.spec.base import LayerGroups
 class FieldLayout:
     """Where the rows of one field lie, in bytes.
 
-    The address of a row, and of an element ``e`` in it, is::
+    The address of a row, and of an element ``e`` in it, is:
 
         base + layer_index*layer_stride + (token // page_size)*page_stride
              + place(token % page_size) + sum(e[i]*row_strides[i])
@@ -24,8 +24,10 @@ class FieldLayout:
 
     Attributes:
         layers: one entry a stored layer row: the model layer ids that use it.
-        row_shape, row_strides: elements of one row and their distances.
-        token_shape, token_strides: digits of a place; ``prod(token_shape)`` is the page size.
+        row_shape: elements of one row.
+        row_strides: their distances.
+        token_shape: digits of a place; ``prod(token_shape)`` is the page size.
+        token_strides: what each digit is multiplied with.
     """
 
     name: str

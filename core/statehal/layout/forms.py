@@ -8,19 +8,18 @@ from statehal.errors import LayoutError
 from statehal.layout.field import FieldLayout
 
 FormKind = Literal["row", "block", "page"]
+"""Names of the address forms."""
 
 
 @dataclass(frozen=True, order=True)
 class AddressForm:
     """How kernel ids index a view of a field; fields of one kind and ratio share their ids.
 
-    =======  ==================================================  ==============================  =================
-    kind     view                                                token id                        page id
-    =======  ==================================================  ==============================  =================
-    row      one row every ``token_stride``: ``[n_rows, *row]``  ``page*ratio + t % ps``         ``page*ratio``
-    block    dense: ``[n_blocks, *token_shape, *row]``           ``page*ratio*ps + t % ps``      ``page*ratio``
-    page     strided: ``[num_pages, *token_shape, *row]``        ``page*ps + t % ps``            ``page``
-    =======  ==================================================  ==============================  =================
+    | kind  | view                                               | token id                   | page id        |
+    |-------|----------------------------------------------------|----------------------------|----------------|
+    | row   | one row every ``token_stride``: ``[n_rows, *row]`` | ``page*ratio + t % ps``    | ``page*ratio`` |
+    | block | dense: ``[n_blocks, *token_shape, *row]``          | ``page*ratio*ps + t % ps`` | ``page*ratio`` |
+    | page  | strided: ``[num_pages, *token_shape, *row]``       | ``page*ps + t % ps``       | ``page``       |
 
     ``ratio`` is how many rows (or blocks) of the view lie between the starts of two pages.
     """

@@ -13,7 +13,8 @@ class Region:
 
     Attributes:
         offset: first byte in the buffer.
-        slab_bytes, num_slabs: slab 0 is the sink of every member; a region of one member is one slab.
+        slab_bytes: size of a slab.
+        num_slabs: slab 0 is the sink of every member; a region of one member is one slab.
     """
 
     offset: int

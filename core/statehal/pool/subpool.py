@@ -29,7 +29,8 @@ class SubPool:
     """A named part of a ``StatePool``.
 
     Attributes:
-        spec, layout: what is kept, and where.
+        spec: what is kept.
+        layout: where it is kept.
         family: the sub-pools whose pages can be allocated under the same virtual ids.
         buffer: the pool's bytes, uint8 ``[total_bytes]``.
         table: page table on the device, int64 ``[num_virtual_pages + 1]``, last entry 0; ``None`` for direct ids.

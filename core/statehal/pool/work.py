@@ -13,14 +13,12 @@ WorkKind = Literal["zero", "poison", "copy", "table"]
 class WorkItem:
     """One batch of device work whose elements are independent of each other.
 
-    =========  ===================================  ============================
-    kind       ``first``                            ``second``
-    =========  ===================================  ============================
-    zero       physical pages to zero               ``None``
-    poison     physical pages to fill with NaN      ``None``
-    copy       physical source pages                physical destination pages
-    table      virtual pages                        their physical pages; 0 unmaps
-    =========  ===================================  ============================
+    | kind   | ``first``                       | ``second``                     |
+    |--------|---------------------------------|--------------------------------|
+    | zero   | physical pages to zero          | ``None``                       |
+    | poison | physical pages to fill with NaN | ``None``                       |
+    | copy   | physical source pages           | physical destination pages     |
+    | table  | virtual pages                   | their physical pages; 0 unmaps |
 
     Ids are int64 ``[n]``, parts of one tensor; items are run in order.
     """

@@ -12,6 +12,7 @@ from statehal.trace.summary import SummaryRow, summarise
 from statehal.trace.text import TextTracer
 
 Tracer = TextTracer | ChromeTracer
+"""Either kind of tracer."""
 
 __all__ = ["ChromeTracer", "SummaryRow", "TextTracer", "Tracer", "current", "describe", "summarise"]
 

@@ -20,8 +20,9 @@ def describe(value: object) -> str:
     An object whose text is not known to be free of tensor values is shown by its class and the tensors it holds: its
     own ``repr`` is never called.
 
-    >>> describe({"layer": 3, "ids": range(2)})
-    "{'layer': 3, 'ids': range(0, 2)}"
+    Examples:
+        >>> describe({"layer": 3, "ids": range(2)})
+        "{'layer': 3, 'ids': range(0, 2)}"
     """
     try:
         return _describe(value, _MAX_DEPTH, ())
