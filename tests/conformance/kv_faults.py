@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from conformance.mutant import MutantBackend
+from statehal.reference.casts import as_scale
+from statehal.reference.stored import stored_rows
 
 Method = Callable[..., Any]
 
@@ -33,28 +35,34 @@ def writer(change: Callable[[Any, Any], object]) -> Callable[[], MutantBackend]:
 
 
 class Field:
-    """How rows become what a field stores, with a fault."""
+    """A field, whose rows the reference encodes."""
 
-    def __init__(self, field: Any, encode: Method) -> None:
+    def __init__(self, field: Any) -> None:
         self._field = field
-        self._encode = encode
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._field, name)
 
     def encode(self, rows: Any, scale: Any) -> Any:
-        return self._encode(self._field, rows, scale)
+        return stored_rows(self._field, rows, scale)
+
+
+def encode_with(made: Any, encode: Method, *names: str) -> None:
+    """Let a writer encode rows of some fields, or of all, with ``encode(field, rows, scale)``."""
+    right = made._rows
+
+    def rows(name: str, rows: Any, scale: Any) -> Any:
+        if names and name not in names:
+            return right(name, rows, scale)
+        by = None if scale is None else as_scale(scale, rows.device)
+        return encode(Field(made._arguments.fields[name]), rows.detach(), by)
+
+    made._rows = rows
 
 
 def encoding(encode: Method, *names: str) -> Callable[[], MutantBackend]:
-    """A backend that encodes rows of some fields, or of all, with ``encode(field, rows, scale)``."""
-
-    def change(made: Any, request: Any) -> None:
-        for name, field in made._fields.items():
-            if not names or name in names:
-                made._fields[name] = Field(field, encode)
-
-    return writer(change)
+    """A backend whose writers are changed by ``encode_with``."""
+    return writer(lambda made, request: encode_with(made, encode, *names))
 
 
 class AnySpace:
@@ -83,9 +91,9 @@ class NamedSpace:
 
 def any_space(made: Any, request: Any) -> None:
     """Ids are not looked at."""
-    made._space = AnySpace(made._space)
+    made._arguments._space = AnySpace(made._arguments._space)
 
 
 def named_space(made: Any, request: Any) -> None:
     """Of ids only the name of their space is looked at."""
-    made._space = NamedSpace(made._space)
+    made._arguments._space = NamedSpace(made._arguments._space)

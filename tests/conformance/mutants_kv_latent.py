@@ -23,7 +23,7 @@ def _with(**changed: Any) -> Any:
 
 
 def _key_first(made: Any, request: Any) -> None:
-    store, rank = made._stores.get("latent"), made._rank
+    store, rank = made._stores.get("latent"), made._arguments.rank
     if store is not None:
         whole = store.store
         store.store = lambda layer, place, rows: whole(layer, place, rows.roll(-rank, -1))

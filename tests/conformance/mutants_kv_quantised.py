@@ -6,6 +6,7 @@ import torch
 
 from conformance.kv_faults import encoding, method, writer
 from conformance.mutant import Mutant
+from statehal.arguments.scales import LARGEST, SMALLEST_SCALE
 from statehal.reference import casts
 
 
@@ -14,7 +15,7 @@ def _cast(value: Any, dtype: Any, *, saturate: bool = True) -> Any:
     if dtype == torch.int8:
         whole = value.round().nan_to_num(nan=0)
         return whole.clamp(-128, 127).to(dtype) if saturate else whole.clamp(-1e9, 1e9).to(torch.int32).to(dtype)
-    top = casts.LARGEST[dtype]
+    top = LARGEST[dtype]
     return value.clamp(-top, top).to(dtype) if saturate else value.to(dtype)
 
 
@@ -90,13 +91,13 @@ def _scaled(field: Any, rows: Any, scales: Any) -> Any:
 
 
 def _infinity_counts(field: Any, rows: Any, scale: Any) -> Any:
-    top = rows.float().abs().nan_to_num(nan=0).amax(-1) / casts.LARGEST[field.dtype]
-    return _scaled(field, rows, top.clamp(min=casts.SMALLEST_SCALE))
+    top = rows.float().abs().nan_to_num(nan=0).amax(-1) / LARGEST[field.dtype]
+    return _scaled(field, rows, top.clamp(min=SMALLEST_SCALE))
 
 
 def _no_smallest_scale(field: Any, rows: Any, scale: Any) -> Any:
     magnitude = rows.float().abs()
-    return _scaled(field, rows, magnitude.where(magnitude < torch.inf, 0).amax(-1) / casts.LARGEST[field.dtype])
+    return _scaled(field, rows, magnitude.where(magnitude < torch.inf, 0).amax(-1) / LARGEST[field.dtype])
 
 
 def _one_scale_a_token(field: Any, rows: Any, scale: Any) -> Any:

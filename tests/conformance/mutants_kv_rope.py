@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from conformance.kv_faults import Field, any_space, encoding, method, writer
+from conformance.kv_faults import any_space, encode_with, encoding, method, writer
 from conformance.mutant import Mutant
 from statehal.reference import casts
 from statehal.reference.rope import rms_norm
@@ -131,8 +131,7 @@ def _scales_of_k_as_given(made: Any, request: Any, rope_write: Any) -> Any:
         given["k"] = k.clone()
         return rope_write(layer, ids, q, k, *rest, **options)
 
-    if "k" in made._fields:
-        made._fields["k"] = Field(made._fields["k"], encode)
+    encode_with(made, encode, "k")
     return mutated
 
 

@@ -158,7 +158,7 @@ def test_snapshots(made: Rig, points: Any, text: str) -> None:
 
 
 def test_copies_of_unequal_numbers(made: Rig) -> None:
-    text = "copy_slots of 'conv': 2 sources for 1 targets"
+    text = "copy_slots of 'conv': dst has 1 slots: expected 2, as src"
     refused(made, ArgumentError, text, lambda: made.conv.copy_slots(made.pick(1, 2), made.pick(3)))
 
 

@@ -66,12 +66,6 @@ def require_out(where: str, name: str, out: Tensor | None, like: Tensor) -> None
         )
 
 
-def fill(out: Tensor, result: Tensor) -> Tensor:
-    """Write a result into an output that ``require_out`` passed, outside of autograd."""
-    out.detach().copy_(result)
-    return out
-
-
 def require_layer(where: str, layer: object, known: Collection[int]) -> None:
     """Refuse what is not one of the model layer ids in ``known``."""
     if not isinstance(layer, int) or layer not in known:

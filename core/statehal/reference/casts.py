@@ -1,29 +1,9 @@
 """Storage casts of one byte: rows are divided by a scale, rounded once and saturated."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 import torch
 from torch import Tensor
 
-from statehal.errors import ArgumentError
-
-LARGEST: Mapping[torch.dtype, float] = MappingProxyType(
-    {
-        torch.float8_e4m3fn: 448.0,
-        torch.float8_e4m3fnuz: 240.0,
-        torch.float8_e5m2: 57344.0,
-        torch.float8_e5m2fnuz: 57344.0,
-        torch.int8: 127.0,
-    }
-)
-"""Storage dtypes that quantise, and the largest magnitude that a computed scale maps a row to."""
-
-SMALLEST_SCALE = 2.0**-126
-"""The smallest computed scale: a row of zeros can be divided by it, and no device flushes it to zero."""
-
-WIDE = (torch.float32, torch.bfloat16, torch.float16)
-"""Dtypes of what a model computes, and so of rows that are still to be quantised."""
+from statehal.arguments.scales import LARGEST, SMALLEST_SCALE
 
 
 def encode(rows: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -58,23 +38,10 @@ def row_scales(rows: Tensor, dtype: torch.dtype) -> Tensor:
     return (finite.amax(-1) / _on_device(LARGEST[dtype], rows.device)).clamp(min=SMALLEST_SCALE)
 
 
-def given_scale(where: str, name: str, scale: Tensor | float, device: torch.device) -> Tensor:
-    """A scale argument as float32 without axes, on the device.
-
-    Raises:
-        ArgumentError: a tensor of more than one element, of integers or on another device, or a number that float32
-            does not hold as a positive finite one. The value of a tensor is not looked at: that would be a sync.
-    """
+def as_scale(scale: Tensor | float, device: torch.device) -> Tensor:
+    """A scale argument as float32 without axes, on the device."""
     if isinstance(scale, Tensor):
-        if scale.numel() != 1 or not scale.is_floating_point() or scale.device != device:
-            raise ArgumentError(
-                f"{where}: {name} is {scale.dtype} {list(scale.shape)} on {scale.device}: expected a number, or one "
-                f"floating element on {device}"
-            )
         return scale.detach().reshape(()).to(torch.float32)
-    # from 2**-150 down float32 rounds to 0
-    if not isinstance(scale, int | float) or not 2.0**-150 < scale <= torch.finfo(torch.float32).max:
-        raise ArgumentError(f"{where}: {name} is {scale!r}: expected a positive, finite number or a tensor of one")
     return _on_device(float(scale), device)
 
 

@@ -3,16 +3,14 @@
 import torch
 from torch import Tensor
 
-from statehal.errors import ArgumentError
+from statehal.arguments.kv import KVArguments, key_rows
 from statehal.hookspecs import KVWriteRequest
 from statehal.ids import KernelIds
 from statehal.pool import SubPool
-from statehal.reference.rope import RotationArguments, require_eps, require_weight, rms_norm
+from statehal.reference.rope import RotationArguments, rms_norm
 from statehal.reference.rounding import round_once
-from statehal.reference.rows import RowStore
-from statehal.reference.stored import StoredField
-from statehal.reference.validate import fill, require_layer, require_out, require_rows
-from statehal.spec import Latent
+from statehal.reference.rows import RowStore, fill
+from statehal.reference.stored import stored_rows
 
 
 def make_store(sub: SubPool, field: str) -> RowStore:
@@ -28,23 +26,9 @@ class ReferenceKVWriter:
 
     def __init__(self, request: KVWriteRequest) -> None:
         sub = request.subpool
-        self._name = sub.name
-        self._space = sub.space("kernel", "tokens")
-        self._device = sub.buffer.device
-        self._rank = sub.spec.kv_lora_rank if isinstance(sub.spec, Latent) else 0
+        self._arguments = KVArguments(sub)
         self._stores = {field.name: make_store(sub, field.name) for field in sub.layout.fields}
         self._where = {name: sub.forms.index(store.form) for name, store in self._stores.items()}
-        scaled = getattr(sub.spec, "scales", None) is not None
-        self._fields = {
-            field.name: StoredField(
-                field.name,
-                field.row_shape,
-                next(iter(self._stores[field.name].views.values())).dtype,
-                self._device,
-                scaled and field.name in ("k", "v"),
-            )
-            for field in sub.spec.fields()
-        }
 
     def write(
         self,
@@ -56,14 +40,8 @@ class ReferenceKVWriter:
         k_scale: Tensor | float | None = None,
         v_scale: Tensor | float | None = None,
     ) -> None:
-        where = f"write to layer {layer} of {self._name!r}"
-        tensors = self._space.accept(ids, where)
-        keys, values = self._field("k", where, layer), self._field("v", where, layer)
-        count = ids.shape.numel()
-        scales = keys.scale(where, "k_scale", k_scale), values.scale(where, "v_scale", v_scale)
-        keys.require(where, "k", k, (count, *keys.shape), scales[0])
-        values.require(where, "v", v, (count, *values.shape), scales[1])
-        self._store(layer, tensors, keys.encode(k.detach(), scales[0]) | values.encode(v.detach(), scales[1]))
+        tensors = self._arguments.write(layer, ids, k, v, k_scale, v_scale)
+        self._store(layer, tensors, self._rows("k", k, k_scale) | self._rows("v", v, v_scale))
 
     def rope_write(
         self,
@@ -85,28 +63,15 @@ class ReferenceKVWriter:
         k_scale: Tensor | float | None = None,
         v_scale: Tensor | float | None = None,
     ) -> Tensor:
-        where = f"rope_write to layer {layer} of {self._name!r}"
-        tensors = self._space.accept(ids, where)
-        keys, values = self._field("k", where, layer), self._field("v", where, layer)
-        count = ids.shape.numel()
-        width = keys.shape[-1]
-        k_by, v_by = keys.scale(where, "k_scale", k_scale), values.scale(where, "v_scale", v_scale)
-        keys.require_wide(where, "k", k, (count, *keys.shape))
-        require_rows(where, "q", q, (count, "heads", width), (k.dtype,), self._device)
-        require_rows(where, "v", v, (count, *values.shape), (k.dtype,), self._device)
-        require_out(where, "q_out", q_out, q)
-        require_out(where, "k_out", k_out, k)
-        require_eps(where, eps)
-        for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
-            require_weight(where, name, weight, width, self._device)
-        arguments = RotationArguments(positions, cos_sin, interleaved, rope_sections)
-        arguments.require(where, count, width, self._device)
-
-        rotate = arguments.make()
+        tensors = self._arguments.rope_write(
+            layer, ids, q, k, v, positions, cos_sin, rope_sections=rope_sections, q_norm=q_norm, k_norm=k_norm,
+            eps=eps, q_out=q_out, k_out=k_out, k_scale=k_scale, v_scale=v_scale,
+        )  # fmt: skip
+        rotate = RotationArguments(positions, cos_sin, interleaved, rope_sections).make()
         wide_q, wide_k = (rotate(_normed(x, weight, eps)) for x, weight in ((q, q_norm), (k, k_norm)))
         turned_q, turned_k = round_once(wide_q, q.dtype), round_once(wide_k, k.dtype)
-        stored_k = wide_k if keys.quantised else turned_k
-        self._store(layer, tensors, keys.encode(stored_k, k_by) | values.encode(v.detach(), v_by))
+        stored_k = wide_k if self._arguments.fields["k"].quantised else turned_k
+        self._store(layer, tensors, self._rows("k", stored_k, k_scale) | self._rows("v", v, v_scale))
         if k_out is not None:
             fill(k_out, turned_k)
         return turned_q if q_out is None else fill(q_out, turned_q)
@@ -125,39 +90,19 @@ class ReferenceKVWriter:
         interleaved: bool = False,
         scale: Tensor | float | None = None,
     ) -> None:
-        where = f"write_latent to layer {layer} of {self._name!r}"
-        tensors = self._space.accept(ids, where)
-        latent = self._field("latent", where, layer)
-        count, rank, rope = ids.shape.numel(), self._rank, latent.shape[-1] - self._rank
-        if isinstance(k_pe, Tensor) and k_pe.dim() == 3 and k_pe.shape[1] == 1:
-            k_pe = k_pe.squeeze(1)
-        by = latent.scale(where, "scale", scale)
-        if norm is None and positions is None and cos_sin is None:
-            latent.require(where, "kv_c", kv_c, (count, rank), by)
-        else:
-            latent.require_wide(where, "kv_c", kv_c, (count, rank))
-        require_rows(where, "k_pe", k_pe, (count, rope), (kv_c.dtype,), self._device)
-        require_eps(where, eps)
-        require_weight(where, "norm", norm, rank, self._device)
-        content, key = kv_c.detach(), k_pe.detach()
+        tensors = self._arguments.write_latent(
+            layer, ids, kv_c, k_pe, norm=norm, eps=eps, positions=positions, cos_sin=cos_sin, scale=scale
+        )
+        content, key = kv_c.detach(), key_rows(k_pe).detach()
         if positions is not None and cos_sin is not None:
-            arguments = RotationArguments(positions, cos_sin, interleaved)
-            arguments.require(where, count, rope, self._device)
-            key = arguments.make()(key.to(torch.float64)[:, None])[:, 0]
-        elif positions is not None or cos_sin is not None:
-            given, other = ("positions", "cos_sin") if cos_sin is None else ("cos_sin", "positions")
-            raise ArgumentError(f"{where}: {given} without {other}: expected both, or neither for no rotation")
+            rotate = RotationArguments(positions, cos_sin, interleaved).make()
+            key = rotate(key.to(torch.float64)[:, None])[:, 0]
         if norm is not None:
             content = _normed(content, norm, eps)
-        self._store(layer, tensors, latent.encode(_joined(content, key)[:, None], by))
+        self._store(layer, tensors, self._rows("latent", _joined(content, key)[:, None], scale))
 
     def move(self, dst: KernelIds, src: KernelIds) -> None:
-        where = f"move in {self._name!r}"
-        to, source = self._space.accept(dst, where), self._space.accept(src, where)
-        if dst.shape != src.shape:
-            raise ArgumentError(
-                f"{where}: dst has shape {list(dst.shape)} and src {list(src.shape)}: expected one shape"
-            )
+        to, source = self._arguments.move(dst, src)
         for name, store in self._stores.items():
             at = self._where[name]
             owners = {id(view): layer for layer, view in store.views.items()}
@@ -165,11 +110,8 @@ class ReferenceKVWriter:
             for layer, row in rows.items():
                 store.store(layer, store.place(to[at].reshape(-1)), row)
 
-    def _field(self, name: str, where: str, layer: int) -> StoredField:
-        if name not in self._stores:
-            raise ArgumentError(f"{where}: this sub-pool has no field {name!r}, only {list(self._stores)}")
-        require_layer(where, layer, self._stores[name].views)
-        return self._fields[name]
+    def _rows(self, name: str, rows: Tensor, scale: Tensor | float | None) -> dict[str, Tensor]:
+        return stored_rows(self._arguments.fields[name], rows, scale)
 
     def _store(self, layer: int, tensors: tuple[Tensor, ...], rows: dict[str, Tensor]) -> None:
         places: dict[tuple[object, ...], tuple[Tensor, tuple[Tensor, ...]]] = {}

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from statehal.errors import ArgumentError
+from statehal.arguments.memory import require_gather_out, require_scatter_rows
 from statehal.reference.rows import as_bits, blank_, live
 
 
@@ -60,18 +60,13 @@ class ReferenceMemoryOps:
             view.index_fill_(1, pages, 0)
 
     def gather(self, view: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        require_gather_out(view, ids, out)
         mask, safe = live(ids, 0, view.shape[0])
         result = blank_(as_bits(view).index_select(0, safe), mask).view(view.dtype)
-        if out is None:
-            return result
-        if out.shape != result.shape or out.dtype != result.dtype:
-            raise ArgumentError(f"out is {out.dtype} {tuple(out.shape)}: expected {result.dtype} {tuple(result.shape)}")
-        return out.copy_(result)
+        return result if out is None else out.copy_(result)
 
     def scatter(self, view: Tensor, ids: Tensor, rows: Tensor, *, first: int) -> None:
-        expected = (ids.shape[0], *view.shape[1:])
-        if tuple(rows.shape) != expected or rows.dtype != view.dtype:
-            raise ArgumentError(f"rows is {rows.dtype} {list(rows.shape)}: expected {view.dtype} {list(expected)}")
+        require_scatter_rows(view, ids, rows)
         if not ids.shape[0]:
             return
         # A skipped row repeats the first that is written, or row 0 as it is where none is: so no id is left out, the

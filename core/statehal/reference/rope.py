@@ -2,31 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor
-
-from statehal.errors import ArgumentError
-from statehal.reference.validate import FLOATING, describe, require_index, require_tensor
 
 
 def rms_norm(wide: Tensor, weight: Tensor, eps: float) -> Tensor:
     """``x * rsqrt(mean(x**2) + eps) * weight`` over the last axis of float64 ``[..., dim]``."""
     return wide * (wide.square().mean(-1, keepdim=True) + eps).rsqrt() * weight.detach().to(wide.dtype)
-
-
-def require_weight(where: str, name: str, weight: Tensor | None, width: int, device: torch.device) -> None:
-    """Refuse the weight of a norm that is not a floating ``[width]`` on the device."""
-    if weight is not None:
-        require_tensor(where, name, weight, (width,), FLOATING, device)
-
-
-def require_eps(where: str, eps: object) -> None:
-    """Refuse what is no number of at least 0. With 0, a row of zeros has the norm NaN, as the formula says."""
-    if not isinstance(eps, Real) or isinstance(eps, bool) or not 0 <= float(eps) < float("inf"):
-        given = repr(eps) if isinstance(eps, Real) else describe(eps)
-        raise ArgumentError(f"{where}: eps is {given}: expected a finite number of at least 0")
 
 
 @dataclass(frozen=True)
@@ -69,28 +52,6 @@ class RotationArguments:
     cos_sin: Tensor
     interleaved: bool
     sections: Sequence[int] | None = None
-
-    def require(self, where: str, tokens: int, width: int, device: torch.device) -> None:
-        """Refuse shapes, dtypes and devices that do not fit ``tokens`` tokens of heads ``width`` wide."""
-        table = self.cos_sin
-        require_tensor(where, "cos_sin", table, ("max_position", "rope_dim"), FLOATING, device)
-        rope_dim = table.shape[1]
-        if not 0 < rope_dim <= width or rope_dim % 2 or not table.shape[0]:
-            raise ArgumentError(
-                f"{where}: cos_sin is {describe(table)}: expected [max_position, rope_dim] with an even rope_dim of at "
-                f"most {width}"
-            )
-        if self.sections is None:
-            require_index(where, "positions", self.positions, (tokens,), device)
-            return
-        counts = self.sections if isinstance(self.sections, list | tuple) else ()
-        whole = len(counts) == 3 and all(isinstance(count, int) and count >= 0 for count in counts)
-        if not whole or sum(counts) != rope_dim // 2:
-            raise ArgumentError(
-                f"{where}: rope_sections is {self.sections!r}: expected three counts that sum to {rope_dim // 2}, "
-                f"half of the rope_dim of cos_sin"
-            )
-        require_index(where, "positions", self.positions, (3, tokens), device)
 
     def rows(self) -> list[tuple[Tensor, slice]]:
         """Each row of the positions that is used, and the frequencies that take it."""

@@ -29,6 +29,12 @@ def as_bits(tensor: Tensor) -> Tensor:
     return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
 
 
+def fill(out: Tensor, result: Tensor) -> Tensor:
+    """Write a result into an output that ``require_out`` passed, outside of autograd."""
+    out.detach().copy_(result)
+    return out
+
+
 class RowStore:
     """Stores rows of one field at kernel ids of one form.
 

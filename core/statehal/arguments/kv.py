@@ -1,0 +1,149 @@
+"""Arguments of the methods of a KV writer."""
+
+import torch
+from torch import Tensor
+
+from statehal.arguments.rotation import require_eps, require_rotation, require_weight
+from statehal.arguments.stored import StoredField
+from statehal.arguments.tensors import require_layer, require_out, require_rows
+from statehal.errors import ArgumentError
+from statehal.ids import KernelIds
+from statehal.pool import SubPool
+from statehal.spec import Latent
+
+
+class KVArguments:
+    """Checks what a writer of one sub-pool is given; each method returns the ids, one tensor an address form.
+
+    Attributes:
+        fields: by name, those that the spec has.
+        rank: of a latent row, how many elements are content; 0 for others.
+    """
+
+    def __init__(self, sub: SubPool) -> None:
+        self._name = sub.name
+        self._space = sub.space("kernel", "tokens")
+        self._device = sub.buffer.device
+        self._layers = {
+            field.name: frozenset(one for group in field.layers for one in group) for field in sub.layout.fields
+        }
+        scaled = getattr(sub.spec, "scales", None) is not None
+        self.rank = sub.spec.kv_lora_rank if isinstance(sub.spec, Latent) else 0
+        self.fields = {
+            field.name: StoredField(
+                field.name,
+                field.row_shape,
+                getattr(torch, sub.layout.field(field.name).dtype),
+                self._device,
+                scaled and field.name in ("k", "v"),
+            )
+            for field in sub.spec.fields()
+        }
+
+    def write(
+        self,
+        layer: int,
+        ids: KernelIds,
+        k: Tensor,
+        v: Tensor,
+        k_scale: Tensor | float | None,
+        v_scale: Tensor | float | None,
+    ) -> tuple[Tensor, ...]:
+        where = f"write to layer {layer} of {self._name!r}"
+        tensors = self._space.accept(ids, where)
+        keys, values = self._field("k", where, layer), self._field("v", where, layer)
+        count = ids.shape.numel()
+        keys.require_scale(where, "k_scale", k_scale)
+        values.require_scale(where, "v_scale", v_scale)
+        keys.require(where, "k", k, (count, *keys.shape), k_scale)
+        values.require(where, "v", v, (count, *values.shape), v_scale)
+        return tensors
+
+    def rope_write(
+        self,
+        layer: int,
+        ids: KernelIds,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        positions: Tensor,
+        cos_sin: Tensor,
+        *,
+        rope_sections: tuple[int, ...] | None,
+        q_norm: Tensor | None,
+        k_norm: Tensor | None,
+        eps: float,
+        q_out: Tensor | None,
+        k_out: Tensor | None,
+        k_scale: Tensor | float | None,
+        v_scale: Tensor | float | None,
+    ) -> tuple[Tensor, ...]:
+        where = f"rope_write to layer {layer} of {self._name!r}"
+        tensors = self._space.accept(ids, where)
+        keys, values = self._field("k", where, layer), self._field("v", where, layer)
+        count, width = ids.shape.numel(), keys.shape[-1]
+        keys.require_scale(where, "k_scale", k_scale)
+        values.require_scale(where, "v_scale", v_scale)
+        keys.require_wide(where, "k", k, (count, *keys.shape))
+        require_rows(where, "q", q, (count, "heads", width), (k.dtype,), self._device)
+        require_rows(where, "v", v, (count, *values.shape), (k.dtype,), self._device)
+        require_out(where, "q_out", q_out, q)
+        require_out(where, "k_out", k_out, k)
+        require_eps(where, eps)
+        for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
+            require_weight(where, name, weight, width, self._device)
+        require_rotation(where, positions, cos_sin, rope_sections, count, width, self._device)
+        return tensors
+
+    def write_latent(
+        self,
+        layer: int,
+        ids: KernelIds,
+        kv_c: Tensor,
+        k_pe: Tensor,
+        *,
+        norm: Tensor | None,
+        eps: float,
+        positions: Tensor | None,
+        cos_sin: Tensor | None,
+        scale: Tensor | float | None,
+    ) -> tuple[Tensor, ...]:
+        where = f"write_latent to layer {layer} of {self._name!r}"
+        tensors = self._space.accept(ids, where)
+        latent = self._field("latent", where, layer)
+        count, rank, rope = ids.shape.numel(), self.rank, latent.shape[-1] - self.rank
+        latent.require_scale(where, "scale", scale)
+        if norm is None and positions is None and cos_sin is None:
+            latent.require(where, "kv_c", kv_c, (count, rank), scale)
+        else:
+            latent.require_wide(where, "kv_c", kv_c, (count, rank))
+        require_rows(where, "k_pe", key_rows(k_pe), (count, rope), (kv_c.dtype,), self._device)
+        require_eps(where, eps)
+        require_weight(where, "norm", norm, rank, self._device)
+        if positions is not None and cos_sin is not None:
+            require_rotation(where, positions, cos_sin, None, count, rope, self._device)
+        elif positions is not None or cos_sin is not None:
+            given, other = ("positions", "cos_sin") if cos_sin is None else ("cos_sin", "positions")
+            raise ArgumentError(f"{where}: {given} without {other}: expected both, or neither for no rotation")
+        return tensors
+
+    def move(self, dst: KernelIds, src: KernelIds) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The ids of ``dst`` and of ``src``."""
+        where = f"move in {self._name!r}"
+        to, source = self._space.accept(dst, where), self._space.accept(src, where)
+        if dst.shape != src.shape:
+            raise ArgumentError(
+                f"{where}: dst has shape {list(dst.shape)} and src {list(src.shape)}: expected one shape"
+            )
+        return to, source
+
+    def _field(self, name: str, where: str, layer: int) -> StoredField:
+        if name not in self._layers:
+            raise ArgumentError(f"{where}: this sub-pool has no field {name!r}, only {list(self._layers)}")
+        require_layer(where, layer, self._layers[name])
+        return self.fields[name]
+
+
+def key_rows(k_pe: Tensor) -> Tensor:
+    """``k_pe`` without the axis of its one head, if it has it."""
+    return k_pe.squeeze(1) if isinstance(k_pe, Tensor) and k_pe.dim() == 3 and k_pe.shape[1] == 1 else k_pe

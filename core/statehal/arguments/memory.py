@@ -1,0 +1,19 @@
+"""Arguments of row gathers and scatters."""
+
+from torch import Tensor
+
+from statehal.errors import ArgumentError
+
+
+def require_gather_out(view: Tensor, ids: Tensor, out: Tensor | None) -> None:
+    """Refuse an ``out`` that cannot take the rows ``ids`` of ``view``."""
+    expected = (*ids.shape, *view.shape[1:])
+    if out is not None and (out.shape != expected or out.dtype != view.dtype):
+        raise ArgumentError(f"out is {out.dtype} {tuple(out.shape)}: expected {view.dtype} {expected}")
+
+
+def require_scatter_rows(view: Tensor, ids: Tensor, rows: Tensor) -> None:
+    """Refuse ``rows`` that are not one row of ``view`` for each of ``ids``."""
+    expected = (ids.shape[0], *view.shape[1:])
+    if tuple(rows.shape) != expected or rows.dtype != view.dtype:
+        raise ArgumentError(f"rows is {rows.dtype} {list(rows.shape)}: expected {view.dtype} {list(expected)}")

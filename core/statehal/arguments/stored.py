@@ -1,0 +1,69 @@
+"""What a field of an attention sub-pool takes: its own dtype, or a wider one where it quantises."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from statehal.arguments.scales import LARGEST, require_scale
+from statehal.arguments.tensors import require_rows
+from statehal.errors import ArgumentError
+
+WIDE = (torch.float32, torch.bfloat16, torch.float16)
+"""Dtypes of what a model computes, and so of rows that are still to be quantised."""
+
+
+@dataclass(frozen=True)
+class StoredField:
+    """A field of an attention sub-pool, and the arguments that fill it.
+
+    Attributes:
+        name: of the field.
+        shape: of one row as callers give it, heads first.
+        dtype: of what is stored.
+        device: of the pool.
+        scaled: whether the scale of each token and head is kept, in the field ``f"{name}_scale"``.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    scaled: bool = False
+
+    @property
+    def quantised(self) -> bool:
+        """Whether wider rows are cast to what is stored."""
+        return self.dtype in LARGEST
+
+    def require_scale(self, where: str, name: str, scale: Tensor | float | None) -> None:
+        """Refuse what is no scale, and any scale where what is stored takes none."""
+        if not self.quantised and (self.scaled or scale is not None):
+            given = "its spec has scales='per_token_head'" if self.scaled else f"{name} is given"
+            fix = "a spec without scales" if self.scaled else f"leave {name} out"
+            raise ArgumentError(
+                f"{where}: {given}: scales are for fp8 and int8 storage, and {self.name!r} is stored as {self.dtype} "
+                f"(fix: {fix})"
+            )
+        if scale is not None:
+            require_scale(where, name, scale, self.device)
+
+    def require(
+        self, where: str, name: str, rows: Tensor, shape: tuple[int, ...], scale: Tensor | float | None
+    ) -> None:
+        """Refuse rows that are not what this field takes.
+
+        Rows of its own dtype are stored bit for bit; they are refused where a scale would have to be applied or kept.
+        """
+        exact = not self.quantised or (scale is None and not self.scaled)
+        dtypes = (*(WIDE if self.quantised else ()), *((self.dtype,) if exact else ()))
+        require_rows(where, name, rows, shape, dtypes, self.device)
+
+    def require_wide(self, where: str, name: str, rows: Tensor, shape: tuple[int, ...]) -> None:
+        """Refuse rows that are not floating, or not of the field's dtype where that is one to compute in."""
+        dtypes = (self.dtype,) if self.dtype in WIDE else WIDE
+        if not self.quantised and self.dtype not in WIDE:
+            raise ArgumentError(
+                f"{where}: {self.name!r} is stored as {self.dtype}: expected a floating dtype or int8 (fix: use write)"
+            )
+        require_rows(where, name, rows, shape, dtypes, self.device)
