@@ -11,7 +11,7 @@ from statehal.layout import ConvStateLayout
 from statehal.testing import CHECKS, Check, run_check
 
 Protocol = Literal["ring", "offset", "rollback"]
-TOPICS = ("conv_prefill", "conv_decode", "conv_verify", "conv_commit", "conv_slots")
+TOPICS = ("conv_prefill", "conv_decode", "conv_verify", "conv_commit", "conv_slots", "conv_arguments")
 WINDOWS = {
     "ring": ConvStateLayout("channels_first", 8, "ring", ("block",)),
     "offset": ConvStateLayout("channels_first", 4, "offset"),
