@@ -31,7 +31,7 @@ class FakeEntryPoint:
 
     def __post_init__(self) -> None:
         self.dist = self.dist or FakeDistribution(f"dist-{self.name}")
-        self.value = self.value or f"{self.name}_module"
+        self.value = self.value or f"{self.name.replace('-', '_')}_module"
 
     def load(self) -> Any:
         self.loads += 1

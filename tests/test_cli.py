@@ -165,3 +165,11 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     assert run.returncode == 1
     assert "Traceback" not in run.stderr
     assert "BrokenPipe" not in run.stderr
+
+
+def test_torch_without_numpy_is_no_warning() -> None:
+    """Nothing here needs it, and it would be the first thing that a newcomer reads."""
+    program = "import sys; sys.modules['numpy'] = None; from statehal import cli; sys.exit(cli.main(sys.argv[1:]))"
+    for arguments in (["doctor"], ["check", "reference", "--profile", "dev", "--only", "discovery/it_is_registered*"]):
+        run = run_python("-c", program, *arguments)
+        assert (run.returncode, run.stderr) == (0, ""), run.stdout

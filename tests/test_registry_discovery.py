@@ -2,6 +2,7 @@
 
 import logging
 import random
+import re
 from typing import Any
 
 import pytest
@@ -136,6 +137,32 @@ def test_a_plugin_that_breaks_the_contract_is_refused(plugin: object, text: str)
         registry.select("cpu", "bad")
     # nothing of it is left behind in the others' calls
     assert [provider.name for provider in registry.providers("statehal_memory_ops", "z")] == []
+
+
+@pytest.mark.parametrize("value", ["dist-bad", "bad:", "", "src/bad.py", "bad:plugin()"])
+def test_an_entry_point_that_names_no_module_is_told_before_anything_is_imported(value: str) -> None:
+    bad = point("bad", FakeBackend("bad"))
+    bad.value = value
+    registry = Registry.discover([bad, point("z", FakeBackend("z"))], {})
+    assert (bad.loads, list(registry.backends)) == (0, ["z"])
+    text = (
+        f"plugin 'bad' of dist-bad 1.0 ({value}): the value of its entry point, {value!r}, is not the name of a module "
+        "(fix: write 'module' or 'module:attribute' into its pyproject.toml, and install it again)"
+    )
+    with pytest.raises(PluginBroken, match=re.escape(text)):
+        registry.select("cpu", "bad")
+
+
+def test_who_asks_for_a_plugin_that_fails_to_load_is_sent_to_the_traceback() -> None:
+    registry = discover({"bad": ImportError("libvendor.so"), "silent": NoHook()})
+    text = (
+        "plugin 'bad' of dist-bad 1.0 (bad_module): ImportError: libvendor.so (fix: repair or uninstall dist-bad, or "
+        "set STATEHAL_DISABLE=bad; statehal doctor prints the traceback)"
+    )
+    with pytest.raises(PluginBroken, match=re.escape(text)):
+        registry.select("cpu", "bad")
+    with pytest.raises(PluginBroken, match=r"it implements no hook \(fix: [^;]*\)$"):  # where there is a traceback
+        registry.select("cpu", "silent")
 
 
 @pytest.mark.parametrize("hook", HOOKS)

@@ -63,9 +63,9 @@ import json, sys
 from statehal.registry import Registry
 registry = Registry.discover()
 print(json.dumps({
-    "backends": sorted(set(registry.backends) - {"reference"}),
+    "backends": sorted(name for name, one in registry.backends.items() if one.source.distribution.startswith("dist-")),
     "overrides": sorted(registry.overrides),
-    "failures": {name: [str(f), f.traceback] for name, f in registry.failures.items() if name != "reference"},
+    "failures": {name: [str(f), f.traceback] for name, f in registry.failures.items()},
     "conflicts": {name: str(c) for name, c in registry.conflicts.items()},
 }))
 """

@@ -223,7 +223,11 @@ def test_an_unknown_name_lists_what_is_installed_and_the_nearest() -> None:
     assert str(caught.value) == (
         "no backend 'hgih' is installed; installed are 'gpu', 'high', 'hip', 'low' (fix: did you mean 'high'?)"
     )
-    with pytest.raises(UnknownBackend, match=r"^STATEHAL_BACKEND=zzz: no backend 'zzz' .*\(fix: name one of these, or"):
+    text = (
+        r"^STATEHAL_BACKEND=zzz: no backend 'zzz' .*\(fix: name one of these, or install a distribution with the entry "
+        r"point 'zzz' in 'statehal\.backends'; after a change of its pyproject\.toml, install it again\)$"
+    )
+    with pytest.raises(UnknownBackend, match=text):
         registry.select("cpu", environ={"STATEHAL_BACKEND": "zzz"})
 
 

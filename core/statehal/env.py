@@ -89,6 +89,9 @@ TRACE = Variable("STATEHAL_TRACE", "", "1: print hook calls; FILE.json: write Ch
 VARIABLES = (BACKEND, CHECK, DISABLE, STRICT, TRACE)
 """All variables of the core."""
 
+TRITON_INTERPRET = Variable(
+    "TRITON_INTERPRET", "0", "1: Triton interprets kernels on the host instead of compiling them"
+)
 RANK = Variable("RANK", "0", "this process's rank, as launchers set it")
 WORLD_SIZE = Variable("WORLD_SIZE", "1", "how many ranks there are, as launchers set it")
 
@@ -159,3 +162,8 @@ def unknown(environ: Mapping[str, str] | None = None, declared: Iterable[Variabl
     ends = sorted(name.removeprefix(PREFIX) for name in known)
     near = {name: difflib.get_close_matches(name.removeprefix(PREFIX), ends, n=1) for name in found}
     return {name: PREFIX + ends[0] if ends else "" for name, ends in near.items()}
+
+
+def interpreted(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether Triton interprets kernels in this process; it takes ``y`` for a yes, too, and anything else for a no."""
+    return TRITON_INTERPRET.text(environ).lower() in _TRUE | {"y"}

@@ -36,7 +36,7 @@ def test_also_where_another_plugin_goes_first() -> None:
         hal.kv(pool["kv"])
 
 
-@pytest.mark.parametrize("value", ["write", 7, {"write": print}, [print], Recorder("site", "wriet")])
+@pytest.mark.parametrize("value", ["write", 7, {"write": print}, [print], Recorder("site", "store")])
 def test_an_answer_with_none_of_the_methods(value: Any) -> None:
     """Passed over, the plugin would seem installed and do nothing."""
     hal = bind({"chip": Backend("chip", kv=value)})
@@ -57,14 +57,16 @@ def test_memory_operations_are_checked_when_binding() -> None:
 @pytest.mark.parametrize("answer", ["page-major", 3, ConvStateLayout(), page_major])
 def test_a_pool_layout_of_the_wrong_type(answer: object) -> None:
     hal = bind({"site": Override(layout=lambda request: answer)})
-    with pytest.raises(PluginBroken, match=r"plugin 'site' answered for 'kv' with a \w+: expected a PoolLayout"):
+    text = r"plugin 'site' answered statehal_pool_layout for 'kv' with a \w+: expected a PoolLayout \(fix: return"
+    with pytest.raises(PluginBroken, match=text):
         hal.plan([ATTENTION], tokens=8)
 
 
 @pytest.mark.parametrize("answer", ["ring", conv_window(CONV), 0])
 def test_a_conv_state_layout_of_the_wrong_type(answer: object) -> None:
     hal = bind({"site": Override(conv_layout=lambda request: answer)})
-    with pytest.raises(PluginBroken, match=r"plugin 'site' answered for 'conv' with a \w+: expected a ConvStateLayout"):
+    text = r"plugin 'site' answered statehal_conv_state_layout for 'conv' with a \w+: expected a ConvStateLayout"
+    with pytest.raises(PluginBroken, match=text):
         hal.plan([CONV], requests=8, tokens=8)
 
 

@@ -1,11 +1,13 @@
 """Faults of what a backend says of itself and hands out."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from conformance.mutant import Mutant, MutantBackend
-from statehal.hookspecs import BackendInfo, Probe, hookimpl
+from conformance.mutant import Change, Mutant, MutantBackend
+from statehal.hookspecs import IDS64, BackendInfo, Probe, hookimpl
+from statehal.spec import Latent
 
 
 class RaisingProbe(MutantBackend):
@@ -82,6 +84,33 @@ def _not_in_inference_mode(made: Any, request: Any) -> Any:
     return made
 
 
+def _left(unless: Callable[[Any], bool]) -> Change:
+    """No answer for some specs: the reference does them."""
+
+    def change(made: Any, request: Any) -> Any:
+        spec = request.spec if hasattr(request, "spec") else request.subpool.spec
+        return made if unless(spec) else None
+
+    return change
+
+
+def _no_int8_rope(made: Any, request: Any) -> Any:
+    if request.subpool.spec.dtype == "int8":
+        made.rope_write = None
+    return made
+
+
+def _misspelt(name: str, wrong: str) -> Change:
+    def change(made: Any, request: Any) -> Any:
+        setattr(made, wrong, getattr(made, name))
+        setattr(made, name, None)
+        return made
+
+    return change
+
+
+SERVED = "discovery/it_serves_what_it_claims"
+MISSPELT = "discovery/no_method_is_misspelt"
 SIGNATURES = "discovery/methods_have_the_signatures_of_the_contract"
 IMPLIED = "discovery/it_has_the_methods_that_its_capabilities_imply"
 PROBE = "discovery/its_probe_answers_for_every_device"
@@ -99,6 +128,53 @@ MUTANTS = [
     Mutant("a decode that takes its out by position", SIGNATURES, lambda: MutantBackend(conv=_positional_out)),
     Mutant("trees claimed without a verify", IMPLIED, lambda: MutantBackend(conv=_without("verify"))),
     Mutant("a writer that claims no dtype", IMPLIED, lambda: MutantBackend(info={"capabilities": frozenset()})),
+    Mutant(
+        "64-bit ids claimed by nobody who takes ids",
+        IMPLIED,
+        lambda: MutantBackend(
+            kv=_left(lambda _: False), conv=_left(lambda _: False), info={"capabilities": frozenset({IDS64})}
+        ),
+    ),
+    Mutant(
+        "an int8 store that is left to the reference",
+        SERVED,
+        lambda: MutantBackend(kv=_left(lambda spec: spec.dtype != "int8")),
+    ),
+    Mutant("a claimed store without a rope_write", SERVED, lambda: MutantBackend(kv=_no_int8_rope)),
+    Mutant(
+        "a latent store that is left to the reference",
+        SERVED,
+        lambda: MutantBackend(kv=_left(lambda spec: not (isinstance(spec, Latent) and spec.dtype == "float8_e5m2"))),
+    ),
+    Mutant(
+        "kept scales that are left to the reference",
+        SERVED,
+        lambda: MutantBackend(kv=_left(lambda spec: not getattr(spec, "scales", None))),
+    ),
+    Mutant(
+        "scales claimed without a store that has some",
+        SERVED,
+        lambda: MutantBackend(info={"capabilities": frozenset({"store:bfloat16", "scales:per_token_head"})}),
+    ),
+    Mutant(
+        "a window that is left to the reference",
+        SERVED,
+        lambda: MutantBackend(conv=_left(lambda spec: spec.dtype != "float16")),
+    ),
+    Mutant(
+        "replay rings that are left to the reference",
+        SERVED,
+        lambda: MutantBackend(conv=_left(lambda spec: not spec.extra)),
+    ),
+    Mutant(
+        "a claimed store without a layout",
+        SERVED,
+        lambda: MutantBackend(pool_layout=_left(lambda spec: spec.dtype != "float8_e4m3fn")),
+    ),
+    Mutant("a layout hook that forgets to return", SERVED, lambda: MutantBackend(pool_layout=_left(lambda _: False))),
+    Mutant("a moov instead of a move", MISSPELT, lambda: MutantBackend(kv=_misspelt("move", "moov"))),
+    Mutant("a decod instead of a decode", MISSPELT, lambda: MutantBackend(conv=_misspelt("decode", "decod"))),
+    Mutant("a gathr instead of a gather", MISSPELT, lambda: MutantBackend(memory=_misspelt("gather", "gathr"))),
     Mutant(
         "a write that is skipped in inference mode",
         "discovery/a_write_in_inference_mode_works",

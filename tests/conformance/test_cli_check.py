@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from conformance.kit_fakes import failing, fake, passing
+from conformance.kit_fakes import failing, fake, passing, small
 from plugin_fakes import run_python
 from statehal import cli, testing
+from statehal.errors import ArgumentError
 from statehal.testing import Check, runner
 
 
@@ -25,38 +26,98 @@ def kit(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_run_that_passes(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    kit(fake(passing), fake(passing, name="a/trees", needs={"kv.nothing"}))
+    kit(
+        fake(passing),
+        fake(passing, name="a/tags", needs={"nothing"}),
+        fake(passing, name="a/flags", needs={"kv.nothing.host_sync_free"}),
+        fake(passing, name="b/methods", needs={"kv.no", "kv.none or kv.nothing", "store:nothing"}),
+        fake(passing, name="b/bytes", needs={"store:nothing or store:more"}),
+    )
     assert cli.main(["check", "reference", "--profile", "dev"]) == 0
     assert capsys.readouterr().out == (
-        "ok: reference on cpu: 1 passed, 1 filtered (profile dev, evidence: hardware)\n"
+        "ok: reference on cpu: 1 passed, 4 left to the reference (profile dev, evidence: hardware)\n"
         "\n"
-        "status    checks\n"
-        "passed         1\n"
-        "filtered       1\n"
-        "\n"
-        "filtered, 1: kv.nothing is not claimed\n"
-        "  a/trees\n"
+        "left to the reference                   checks\n"
+        "kv.no, none, nothing                         1\n"
+        "kv.nothing.host_sync_free, not claimed       1\n"
+        "nothing, not claimed                         1\n"
+        "store:nothing or 1 more, not claimed         1\n"
     )
 
 
+def test_all_that_is_run_passes_in_one_line(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    kit(fake(passing))
+    assert cli.main(["check", "reference", "--verbose"]) == 0
+    assert capsys.readouterr().out == "ok: reference on cpu: 1 passed (profile ci, evidence: hardware)\n"
+
+
+def test_verbose_names_what_was_not_run(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    kit(fake(passing), fake(passing, name="a/trees", needs={"kv.nothing", "trees of trees"}))
+    assert cli.main(["check", "reference", "--verbose"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "",
+        "left to the reference, 1: kv.nothing is not claimed; trees of trees is not claimed",
+        "  a/trees",
+    ]
+
+
 def test_a_run_that_fails(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    kit(fake(failing, drawn=False), fake(small, name="fake/small"))
+    assert cli.main(["check", "reference"]) == 1
+    assert capsys.readouterr().out == (
+        "failed: reference on cpu: 2 failed (profile ci, evidence: hardware)\n"
+        "\n"
+        "fake/check: Numbers are small.\n"
+        "the evidence\n"
+        "run again: statehal check reference --only fake/check\n"
+        "\n"
+        "fake/small: Numbers are small.\n"
+        "5 is not\n"
+        "with Number(value=5)\n"
+        "run again: statehal check reference --only fake/small\n"
+        "\n"
+        "failed: reference on cpu: 2 failed (profile ci, evidence: hardware)\n"
+    )
+
+
+def test_an_error_that_several_checks_raise_is_shown_once(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def raising(*_: object) -> None:
         raise OSError("driver lost")
 
-    kit(fake(failing, drawn=False), fake(raising, name="fake/raises", drawn=False))
+    names = ("fake/one", "fake/two", "fake/three")
+    kit(fake(failing, drawn=False), *(fake(raising, name=name, drawn=False) for name in names))
+    assert cli.main(["check", "reference", "--profile", "dev"]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("OSError: driver lost") == 1
+    assert (
+        "OSError: driver lost\n"
+        "the same in 2 more checks, which --verbose names\n"
+        "run again: statehal check reference --profile dev --only fake/one\n"
+    ) in printed
+    assert cli.main(["check", "reference", "--verbose"]) == 1
+    assert "the same in 2 more checks: fake/two, fake/three\n" in capsys.readouterr().out
+
+
+def test_long_lines_lose_their_middle(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def raising(_: object, case: Any) -> None:
+        raise ArgumentError(f"{'x' * 3000} (fix: less)")
+
+    kit(fake(raising, name="fake/long"))
     assert cli.main(["check", "reference"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "failed: reference on cpu: 2 failed (profile ci, evidence: hardware)"
-    assert lines[2:4] == ["fake/check: Numbers are small.", "the evidence"]
-    assert lines[5:7] == ["fake/raises: Numbers are small.", "OSError: driver lost"]
+    line = next(line for line in capsys.readouterr().out.splitlines() if "xxx" in line)
+    assert line.startswith("ArgumentError: xxx")
+    assert line.endswith("xxx (fix: less) (--verbose prints all of it)")
+    assert len(line) < 950
+    assert cli.main(["check", "reference", "--verbose"]) == 1
+    assert f"ArgumentError: {'x' * 3000} (fix: less)\n" in capsys.readouterr().out
 
 
 def test_faults_are_shown_and_fail(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:
     kit(fake(passing, needs={"kv.nothing"}))
     assert cli.main(["check", "reference"]) == 1
     shown = capsys.readouterr().out
-    assert shown.startswith("failed: reference on cpu: 1 filtered, 1 fault of the run (")
-    assert "\nno check was run: of 1, 1 were filtered and 0 skipped (fix: " in shown
+    assert shown.startswith("failed: reference on cpu: 1 left to the reference, 1 fault of the run (")
+    assert "\nno check was run: of 1, 1 were filtered and 0 skipped" in shown
 
 
 def test_json_is_the_report_alone_even_when_a_check_prints(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,7 @@ def test_a_table_of_two_backends(tmp_path: Path) -> None:
         "| `kv` | 1 passed, 1 filtered | 1 xfailed |",
         "| `conv` | 1 failed | not run |",
         "| faults of the run | none | a stray one |",
+        "| profile | ci | ci |",
         "| evidence | hardware | hardware |",
     ]
 

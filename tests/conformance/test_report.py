@@ -50,7 +50,7 @@ REPORT = Report(
 
 
 def test_the_verdict() -> None:
-    counts = "2 passed, 1 xfailed, 2 filtered"
+    counts = "2 passed, 1 xfailed, 2 left to the reference"
     assert REPORT.verdict == f"ok: acme on cpu: {counts} (profile ci, evidence: hardware)"
     faulty = Report("acme", "cpu", "ci", "interpreter", (), ("nothing",))
     assert faulty.verdict == "failed: acme on cpu: 1 fault of the run (profile ci, evidence: interpreter)"

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+import statehal.registry
 from conformance.kit_fakes import Number, failing, fake, passing, small
 from conformance.mutant import MutantBackend, target
-from plugin_fakes import discover
+from plugin_fakes import discover, point
 from statehal.binding.merge import FLAGS
-from statehal.errors import ArgumentError, BackendNotReady, UnknownBackend
+from statehal.errors import ArgumentError, BackendNotReady, PluginBroken, UnknownBackend, Unsupported
 from statehal.hookspecs import CAPABILITIES, IDS64, BackendInfo, Probe, hookimpl
 from statehal.testing import CHECKS, Check, Target, run, run_check, select
 from statehal.testing.runner import judge
@@ -160,12 +161,47 @@ def test_what_is_not_claimed_is_filtered_with_who_does_it() -> None:
     assert (result.status, result.reason) == ("filtered", "kv.write is done by reference; trees is not claimed")
     report = run(bare, [fake(failing, needs={"kv.write"})])
     assert not report.ok
-    text = "no check was run: of 1, 1 were filtered and 0 skipped"
-    assert report.faults == (f"{text} (fix: claim what the backend does, in its methods and capabilities)",)
+    text = (
+        "no check was run: of 1, 1 were filtered and 0 skipped; kv.write is done by reference, because it has no "
+        "statehal_fused_kv_write (fix: provide these, and claim what the backend does in capabilities)"
+    )
+    assert report.faults == (text,)
+
+
+def faults(backend: MutantBackend, *needs: str) -> str:
+    """The fault of a run of nothing, without its first part and its fix."""
+    (fault,) = run(target(backend), [fake(name=f"a/{n}", needs={need}) for n, need in enumerate(needs)]).faults
+    return fault.partition("; ")[2].partition(" (fix: provide these")[0]
+
+
+def test_a_run_of_nothing_says_what_its_checks_lack() -> None:
+    def wirte(made: Any, request: Any) -> Any:
+        made.wirte, made.write = made.write, None
+        return made
+
+    assert faults(MutantBackend(kv=lambda made, request: None), "kv.write", "kv.write_latent") == (
+        "kv.write is done by reference, because its statehal_fused_kv_write answered None for an Attention sub-pool of "
+        "bfloat16 in the layout of 'mutant'; kv.write_latent is done by reference, because its "
+        "statehal_fused_kv_write answered None for a Latent sub-pool of bfloat16 in the layout of 'mutant'"
+    )
+    assert faults(MutantBackend(kv=wirte), "kv.write") == (
+        "kv.write is done by reference, because its statehal_fused_kv_write answered a ReferenceKVWriter for an "
+        "Attention sub-pool of bfloat16 in the layout of 'mutant', which has no write; ReferenceKVWriter has 'wirte', "
+        "which is no method of KVWriter (fix: did you mean 'write'?)"
+    )
+    assert faults(MutantBackend(conv_layout=lambda made, request: None), "layout.slots") == (
+        "layout.slots is done by reference, because its statehal_conv_state_layout answered None for a ConvRecurrent "
+        "sub-pool of bfloat16"
+    )
+    nothing = MutantBackend(memory=lambda made, request: None, info={"capabilities": {"store:bfloat16"}})
+    assert faults(nothing, "memory.gather", "trees", "store:int8 or store:float16", "snapshots", "tracking") == (
+        "memory.gather is done by reference, because its statehal_memory_ops answered None; trees is not claimed; "
+        "store:int8 or store:float16 is not claimed; and 2 more needs"
+    )
 
 
 def test_a_run_where_all_is_skipped_fails() -> None:
-    report = run(declaring(unsupported={"*": "nothing works"}))
+    report = run(declaring(unsupported={"*": "nothing works"}, capabilities=CAPABILITIES))
     assert not report.ok
     assert set(report.count()) == {"skipped"}
     assert report.faults[0].startswith(f"no check was run: of {len(CHECKS)}, 0 were filtered and {len(CHECKS)} skipped")
@@ -203,8 +239,10 @@ def test_an_unknown_backend_and_one_that_is_not_ready_are_errors() -> None:
 
 
 def test_an_unknown_capability_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"capabilities=\['treees'\]: expected some of"):
+    with pytest.raises(ArgumentError, match=r"\['treees'\]: expected some of .*\(fix: did you mean 'trees'\?\)$"):
         BackendInfo("x", frozenset({"cpu"}), capabilities=frozenset({"treees"}))
+    with pytest.raises(ArgumentError, match=r"\(fix: take 'coffee' out; did you mean 'store:int8'\?\)$"):
+        BackendInfo("x", frozenset({"cpu"}), capabilities=frozenset({"coffee", "store:int9"}))
 
 
 def test_every_check_needs_methods_and_tags_that_exist() -> None:
@@ -226,6 +264,34 @@ def test_selection_by_topic_and_by_pattern() -> None:
     assert len(chosen(None)) == 4
     with pytest.raises(ArgumentError, match=r"no check matches 'kw' \(fix: a topic of kv, kv_more, conv, or a pattern"):
         chosen("kw")
+    with pytest.raises(ArgumentError, match=r"\(fix: did you mean 'kv_more'\? a topic of kv, kv_more, conv, or"):
+        chosen("kvmore")
+
+
+def test_unsupported_in_a_check_is_told_to_the_author() -> None:
+    def refusing(*_: object) -> None:
+        raise Unsupported("mutant does not offer snapshots (fix: use another backend)")
+
+    result = run_check(fake(refusing, drawn=False, needs={"conv.prefill", "snapshots"}), REFERENCE)
+    assert result.by == "Unsupported"
+    fix = "take what it does not serve out of its capabilities and methods"
+    assert result.message.splitlines()[-1] == f"it claims 'conv.prefill' and 'snapshots' (fix: {fix})"
+
+
+def test_who_is_judged_is_refused_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The error says why; the log speaks of the others."""
+    plugins = {"mine": ImportError("no driver"), "other": ImportError("no library")}
+    for judged, logged in (("mine", ["other"]), ("other", ["mine"])):
+        statehal.registry.reset()
+        caplog.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            points = [point(name, plugin) for name, plugin in plugins.items()]
+            patch.setattr("statehal.registry.registry.installed", lambda points=points: (points, []))
+            made = Target(judged)
+        assert [record.args[0].name for record in caplog.records] == logged  # type: ignore[union-attr, index]
+        with pytest.raises(PluginBroken, match=r"\(fix: .*; statehal doctor prints the traceback\)$"):
+            run(made)
+    statehal.registry.reset()
 
 
 def test_progress_is_told_after_each() -> None:

@@ -11,6 +11,8 @@ from doc_blocks import ROOT
 
 EXAMPLES = ROOT / "examples"
 
+_OFFLINE = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "-q")
+
 
 class Environment:
     """A folder with a Python of its own, in which nothing is downloaded.
@@ -30,18 +32,26 @@ class Environment:
 
     def install(self, *projects: Path, editable: bool = False) -> None:
         """Install distributions from their folders."""
-        options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "-q"]
         given = [word for project in projects for word in (["-e"] if editable else []) + [str(project)]]
-        self.run("-m", "pip", "install", *options, *given)
+        self.run("-m", "pip", "install", *_OFFLINE, *given)
+
+    def shell(self, script: str, environ: Mapping[str, str] | None = None) -> str:
+        """What a script of bash prints, in which ``pip`` and ``statehal`` are those of this environment."""
+        for name, options in (("pip", " ".join(_OFFLINE)), ("statehal", "")):
+            command = self.folder / "venv/bin" / name
+            command.write_text(f'#!/bin/sh\nexec "{self._python}" -m {name} "$@" {options}\n')
+            command.chmod(0o755)
+        path = f"{self._python.parent}:{os.environ['PATH']}"
+        return self._done(["bash", "-ec", script], self.folder, {"PATH": path, **(environ or {})}, 0)
 
     def run(
         self, *arguments: str, environ: Mapping[str, str] | None = None, status: int = 0, cwd: Path | None = None
     ) -> str:
         """What this Python prints to stdout when it is run; another exit status than expected fails."""
+        return self._done([str(self._python), *arguments], cwd or self.folder, environ or {}, status)
+
+    def _done(self, command: list[str], cwd: Path, environ: Mapping[str, str], status: int) -> str:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "STATEHAL_", "PIP_"))}
-        done = subprocess.run(
-            [self._python, *arguments], cwd=cwd or self.folder, env={**clean, **(environ or {})}, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == status, f"{arguments} gave {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done = subprocess.run(command, cwd=cwd, env={**clean, **environ}, capture_output=True, text=True, check=False)
+        assert done.returncode == status, f"{command} gave {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -21,18 +21,19 @@ def layout_from(providers: Sequence[Provider], spec: Spec, page_size: int, devic
         PluginBroken: nobody answered, or the answer does not hold the spec's rows.
     """
     slots = isinstance(spec, ConvRecurrent)
+    hook = "statehal_conv_state_layout" if slots else "statehal_pool_layout"
+    request: object = PoolLayoutRequest(spec, page_size, device)
+    if isinstance(spec, ConvRecurrent):
+        request = ConvStateLayoutRequest(spec, device)
     for provider in providers:
-        if isinstance(spec, ConvRecurrent):
-            answer = ask(provider, "statehal_conv_state_layout", ConvStateLayoutRequest(spec, device))
-        else:
-            answer = ask(provider, "statehal_pool_layout", PoolLayoutRequest(spec, page_size, device))
+        answer = ask(provider, hook, request)
         if answer is None:
             continue
         wanted = ConvStateLayout if slots else PoolLayout
         if not isinstance(answer, wanted):
             raise PluginBroken(
-                f"plugin {provider.name!r} answered for {spec.name!r} with a {type(answer).__name__}: "
-                f"expected a {wanted.__name__}"
+                f"plugin {provider.name!r} answered {hook} for {spec.name!r} with a {type(answer).__name__}: "
+                f"expected a {wanted.__name__} (fix: return one, or None to leave it to the next provider)"
             )
         layout = conv_window(spec, answer) if isinstance(answer, ConvStateLayout) else answer
         if not slots:

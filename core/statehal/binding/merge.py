@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from statehal.binding.answers import offered
 from statehal.binding.asking import ask
-from statehal.errors import PluginBroken, Unsupported
-from statehal.hookspecs import OPERATION_HOOKS, methods_of
+from statehal.errors import Unsupported
+from statehal.hookspecs import methods_of
 from statehal.registry import REFERENCE, Provider
 from statehal.trace import Tracer
 
@@ -62,7 +63,7 @@ def merge(hook: str, label: str, providers: Sequence[Provider], request: object,
         Unsupported: a plugin refused the request.
         PluginBroken: a plugin failed, or its answer is no set of methods.
     """
-    answers: dict[str, tuple[Any, dict[str, Callable[..., Any]]]] = {}
+    answers: dict[str, tuple[Any, Mapping[str, Callable[..., Any]]]] = {}
     refusal = "(fix: install one)"
     for provider in providers:
         try:
@@ -73,18 +74,16 @@ def merge(hook: str, label: str, providers: Sequence[Provider], request: object,
             refusal = f"and the reference refused: {error}"
             continue
         if answer is not None:
-            answers[provider.name] = (answer, _offered(hook, provider.name, answer))
+            answers[provider.name] = (answer, offered(hook, provider.name, answer))
     chosen: dict[str, tuple[str, Callable[..., Any]]] = {}
     for method in methods_of(hook):
-        for name, (_, offered) in answers.items():
-            if method in offered:
-                chosen[method] = (name, offered[method])
+        for name, (_, has) in answers.items():
+            if method in has:
+                chosen[method] = (name, has[method])
                 break
     used = {name for name, _ in chosen.values()}  # before several names stand for prepare
     if "prepare" in chosen:
-        calls = {
-            name: offered["prepare"] for name, (_, offered) in answers.items() if name in used and "prepare" in offered
-        }
+        calls = {name: has["prepare"] for name, (_, has) in answers.items() if name in used and "prepare" in has}
         chosen["prepare"] = (", ".join(calls), _prepare_all(list(calls.values())))
     methods: dict[str, Callable[..., Any]] = {}
     for method in methods_of(hook):
@@ -96,25 +95,6 @@ def merge(hook: str, label: str, providers: Sequence[Provider], request: object,
             methods[method] = chosen[method][1]
     flags = {flag: all(getattr(answers[name][0], flag, False) for name in used) for flag in FLAGS}
     return BoundMethods({method: name for method, (name, _) in chosen.items()}, methods, flags)
-
-
-def _offered(hook: str, name: str, answer: object) -> dict[str, Callable[..., Any]]:
-    """The methods of an answer. One inherited from the contract's protocol has no body: it is not offered."""
-    stubs = vars(OPERATION_HOOKS[hook])
-    offered = {}
-    for method in methods_of(hook):
-        value = getattr(answer, method, None)
-        if value is None or getattr(value, "__func__", value) is stubs[method]:
-            continue
-        if not callable(value):
-            raise PluginBroken(f"plugin {name!r} answered {hook} with {method}={value!r}, which cannot be called")
-        offered[method] = value
-    if not offered:
-        raise PluginBroken(
-            f"plugin {name!r} answered {hook} with a {type(answer).__name__}, which has none of its methods "
-            f"{', '.join(methods_of(hook))} (fix: offer one of these, or answer None)"
-        )
-    return offered
 
 
 def _prepare_all(calls: Sequence[Callable[..., None]]) -> Callable[..., None]:

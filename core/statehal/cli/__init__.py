@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status; an error of statehal is one line on stderr and status 1."""
     args = build_parser().parse_args(argv)
     try:
-        status: int = COMMANDS[args.command].run(args)
+        with warnings.catch_warnings():
+            # torch says so at import; nothing here needs NumPy, and it reads as a broken install
+            warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)
+            status: int = COMMANDS[args.command].run(args)
         sys.stdout.flush()
     except StatehalError as error:
         print(f"statehal: {error}", file=sys.stderr)

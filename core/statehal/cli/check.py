@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from statehal import testing
-from statehal.cli.output import print_styled, print_table
+from statehal.cli.check_output import print_report
 from statehal.errors import StatehalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statehal.cli import Subparsers
-    from statehal.testing import Check, Report, Result
+    from statehal.testing import Check, Result
 
 _PROFILES = ("dev", "ci", "thorough")
 
@@ -31,6 +31,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     parser.add_argument("--device", default="cpu", metavar="D", help="the device to run on (default cpu)")
     parser.add_argument("--only", metavar="PATTERN", help="a topic, such as kv_write, or a pattern of names: 'kv_*'")
     parser.add_argument("--profile", choices=_PROFILES, default="ci", help="how much is drawn (default ci)")
+    parser.add_argument("--verbose", action="store_true", help="name every check that was not run, cut nothing short")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(report.as_json(), indent=2))
     else:
-        _print(report)
+        print_report(report, verbose=args.verbose)
     return 0 if report.ok else 1
 
 
@@ -75,21 +76,3 @@ def _progress(total: int, what: str) -> "Iterator[Callable[[Check, Result], None
             bar.update(task, advance=1, last=f"{result.status} {check.name}")
 
         yield progress
-
-
-def _print(report: "Report") -> None:
-    print_styled(report.verdict, "bold green" if report.ok else "bold red")
-    for method, plugin in report.overrides.items():
-        print(f"{method} is done by {plugin}, and judged as {report.backend}'s")
-    for fault in report.faults:
-        print(f"\n{fault}")
-    for result in report.failures:
-        print(f"\n{result.message}")
-        if result.by != "assertion":
-            print(f"by: {result.by}")
-    print()
-    print_table(("status", "checks"), [(status, str(n)) for status, n in report.count().items()], numeric=("checks",))
-    for (status, reason), names in report.reasons().items():
-        print(f"\n{status}, {len(names)}: {reason}")
-        for name in names:
-            print(f"  {name}")

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from statehal._suggest import did_you_mean
 from statehal.errors import SpecError
-from statehal.registry.suggest import did_you_mean
 from statehal.spec import Attention, ConvRecurrent, ExtraField, Latent, Spec
 
 KINDS = {"Attention": Attention, "ConvRecurrent": ConvRecurrent, "Latent": Latent}

@@ -13,7 +13,7 @@ from statehal.hookspecs import PROJECT, BackendInfo, HookSpecs
 from statehal.registry.providers import implements, single_caller
 from statehal.registry.records import Backend, Conflict, EntryPointLike, Failure, Plugin, Source
 from statehal.registry.scan import claims, source_of
-from statehal.registry.validation import Objection, object_to_hooks, object_to_info, object_to_spelling
+from statehal.registry.validation import Objection, object_to_hooks, object_to_info, object_to_spelling, object_to_value
 
 logger = logging.getLogger("statehal")
 
@@ -52,8 +52,11 @@ class Discovery:
                 raise conflict.to_error()
             logger.warning("%s", conflict)
         for name, point in single.items():
-            with self._guard(name, point):
-                self._register(name, point)
+            self.sources[name] = source_of(point)
+            self._refuse(name, object_to_value(point.value))
+            if name not in self.failures:
+                with self._guard(name):
+                    self._register(name, point)
         self._check_spelling()
         for name in [name for name, plugin in self.manager.list_name_plugin() if plugin is not None]:
             self._refuse(name, object_to_hooks(self.manager, name))
@@ -109,10 +112,8 @@ class Discovery:
                 self.backends[name] = Backend(name, source, plugin, info)
 
     @contextmanager
-    def _guard(self, name: str, point: EntryPointLike | None = None) -> Iterator[None]:
+    def _guard(self, name: str) -> Iterator[None]:
         """Record what a plugin raises, ``sys.exit`` included."""
-        if point is not None:
-            self.sources[name] = source_of(point)
         try:
             yield
         except (Exception, SystemExit) as error:

@@ -1,7 +1,7 @@
 """What discovery finds, as data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from statehal.errors import BackendConflict, BackendError
@@ -100,7 +100,8 @@ class Failure:
 
     def to_error(self, asked: str = "") -> BackendError:
         """A new error to raise, with what the plugin raised as its cause; ``asked`` says who asked for it."""
-        error = self.error(f"{asked}{self}")
+        more = "; statehal doctor prints the traceback" if self.traceback else ""
+        error = self.error(f"{asked}{replace(self, fix=self.fix + more)}")
         error.__cause__ = self.cause
         return error
 

@@ -8,6 +8,7 @@ from typing import Any
 import pluggy
 
 from statehal import env, trace
+from statehal._suggest import did_you_mean
 from statehal.errors import ArgumentError
 from statehal.hookspecs import HOOKS, Probe
 from statehal.registry.discovery import Discovery, new_manager
@@ -15,7 +16,6 @@ from statehal.registry.providers import implements, single_caller
 from statehal.registry.records import Backend, Candidate, Conflict, EntryPointLike, Failure, Plugin, Provider, Selection
 from statehal.registry.scan import installed
 from statehal.registry.selection import device_type, require, select
-from statehal.registry.suggest import did_you_mean
 
 REFERENCE = "reference"
 """The backend that provides what neither an overriding plugin nor the chosen backend does."""

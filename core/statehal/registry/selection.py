@@ -6,25 +6,31 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from statehal import env
+from statehal._suggest import did_you_mean, listed
 from statehal.errors import AmbiguousBackend, ArgumentError, BackendNotReady, PluginBroken, UnknownBackend
-from statehal.hookspecs import BackendInfo, Probe
+from statehal.hookspecs import ENTRY_POINT_GROUP, BackendInfo, Probe
 from statehal.registry.records import Candidate, Selection
-from statehal.registry.suggest import did_you_mean, listed
 
 if TYPE_CHECKING:
     from statehal.registry.registry import Registry
 
 logger = logging.getLogger("statehal")
 
+_INSTALL = (
+    "name one of these, or install a distribution with the entry point {!r} in "
+    f"{ENTRY_POINT_GROUP!r}; after a change of its pyproject.toml, install it again"
+)
+
 
 def device_type(device: str) -> str:
     """The type of a device string.
 
-    >>> device_type("cuda:1")
-    'cuda'
-
     Raises:
         ArgumentError: it is no device string.
+
+    Examples:
+        >>> device_type("cuda:1")
+        'cuda'
     """
     match = re.fullmatch(r"([a-z][a-z0-9_]*)(:\d+)?", device)
     if match is None:
@@ -97,7 +103,7 @@ def require(registry: "Registry", name: str, asked: str = "") -> None:
     hint = did_you_mean(name, (*registry.backends, *registry.failures, *registry.conflicts))
     raise UnknownBackend(
         f"{asked}no backend {name!r} is installed; installed are {listed(registry.backends)} (fix: "
-        f"{hint or 'name one of these, or install the distribution that has it'})"
+        f"{hint or _INSTALL.format(name)})"
     )
 
 

@@ -2,14 +2,15 @@
 
 import inspect
 from collections import Counter
+from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
 import pluggy
 
+from statehal._suggest import did_you_mean
 from statehal.errors import BackendError, ContractMismatch, PluginBroken
 from statehal.hookspecs import CONTRACT, HOOKS, PROJECT, BackendInfo
 from statehal.registry.providers import implements
-from statehal.registry.suggest import did_you_mean
 
 
 class Objection(NamedTuple):
@@ -18,6 +19,17 @@ class Objection(NamedTuple):
     error: type[BackendError]
     reason: str
     fix: str
+
+
+def object_to_value(value: str) -> Objection | None:
+    """What is wrong with the value of an entry point, before anything is imported; ``None`` where nothing is."""
+    if EntryPoint.pattern.match(value):
+        return None
+    return Objection(
+        PluginBroken,
+        f"the value of its entry point, {value!r}, is not the name of a module",
+        "write 'module' or 'module:attribute' into its pyproject.toml, and install it again",
+    )
 
 
 def object_to_hooks(manager: pluggy.PluginManager, name: str) -> Objection | None:

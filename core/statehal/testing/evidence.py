@@ -1,9 +1,8 @@
 """How strong the evidence of a run is: computed from where it ran, never declared."""
 
-import os
-
 import torch
 
+from statehal.env import interpreted
 from statehal.testing.target import Target
 
 LEVELS = {
@@ -18,11 +17,6 @@ def level(target: Target) -> str:
     """One of ``LEVELS``, for a backend on the device it was run on."""
     kind = torch.device(target.device).type
     own = target.info.device_types
-    if kind in own and not (_interpreted() and own != {"cpu"}):
+    if kind in own and not (interpreted() and own != {"cpu"}):
         return "hardware"
-    return "interpreter" if _interpreted() else "contract model"
-
-
-def _interpreted() -> bool:
-    """Whether Triton interprets kernels instead of compiling them."""
-    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
+    return "interpreter" if interpreted() else "contract model"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from hypothesis.errors import FlakyFailure
 
+from statehal.errors import Unsupported
 from statehal.testing.check import Check
 
 
@@ -26,6 +27,9 @@ def message(check: Check, error: BaseException, case: object, overrides: Mapping
         text = f"{type(first).__name__}: {text}".removesuffix(": ")
     lines = [f"{check.name}: {check.statement}", text or "AssertionError, without evidence"]
     lines += getattr(first, "__notes__", [])
+    if isinstance(first, Unsupported):
+        claims = " and ".join(repr(need) for need in sorted(check.needs)) or "what it provides"
+        lines.append(f"it claims {claims} (fix: take what it does not serve out of its capabilities and methods)")
     if case is not None:
         lines.append(f"with {case!r}")
     needed = (name for need in sorted(check.needs) for name in need.split(" or ") if name in overrides)

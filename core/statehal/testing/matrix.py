@@ -1,8 +1,8 @@
 """Which backend passes which topic: a table in Markdown, made of stored results of runs.
 
-``python -m statehal.testing.matrix ROOT`` runs ``ci`` on every backend of the repository that is installed and ready
-here, stores what came of it in ``docs/conformance/BACKEND-DEVICE.json``, and writes the table of all the results into
-``README.md``. Results of a device that this machine lacks stay as they were.
+``python -m statehal.testing.matrix ROOT [BACKEND dev]`` runs ``ci`` on every backend of the repository that is
+installed and ready here, or ``dev`` on one that is slow, stores what came of it in ``docs/conformance/BACKEND-DEVICE.json``, and
+writes the table of all the results into ``README.md``. Results of a device that this machine lacks stay as they were.
 """
 
 import json
@@ -51,6 +51,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
     head = ["topic", *(f"{run['backend']} on {run['device']}" for run in runs)]
     rows = [[f"`{name}`", *(_cell(run, name) for run in runs)] for name in topics]
     rows.append(["faults of the run", *("; ".join(run["faults"]) or "none" for run in runs)])
+    rows.append(["profile", *(run["profile"] for run in runs)])
     rows.append(["evidence", *(run["evidence"] for run in runs)])
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -91,6 +92,10 @@ def main(folder: Path, page: Path, reports: Iterable[Report]) -> None:
 
 if __name__ == "__main__":
     from statehal.testing import Target, run
+    from statehal.testing.profiles import ProfileName
 
     root = Path(sys.argv[1])
-    main(root / "docs/conformance", root / "README.md", (run(Target(*where)) for where in ready(root)))
+    backend, name = sys.argv[2:] or ("", "ci")
+    profile_name: ProfileName = "dev" if name == "dev" else "ci"
+    due = [where for where in ready(root) if backend in ("", where[0])]
+    main(root / "docs/conformance", root / "README.md", (run(Target(*one), profile_name=profile_name) for one in due))

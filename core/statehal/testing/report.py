@@ -11,6 +11,9 @@ from statehal.hookspecs import CONTRACT
 Status = Literal["passed", "failed", "skipped", "xfailed", "filtered"]
 """``filtered``: not claimed by the backend; ``skipped``: declared unsupported; ``xfailed``: it failed, as declared."""
 
+LEFT = "left to the reference"
+"""What people read for ``filtered``."""
+
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 SCHEMA = 1
@@ -45,7 +48,9 @@ class Report:
     """What came of all checks.
 
     Attributes:
-        backend, device, profile: what was run, and how much of it.
+        backend: what was judged.
+        device: where it ran.
+        profile: how much was drawn.
         evidence: the evidence level, computed: ``statehal.testing.evidence``.
         results: one a check.
         faults: what is wrong with the run as a whole: a deviation that matches no check, or nothing was run.
@@ -86,7 +91,8 @@ class Report:
     @property
     def verdict(self) -> str:
         """One line."""
-        counts = ", ".join(f"{number} {status}" for status, number in self.count().items())
+        words = {"filtered": LEFT}
+        counts = ", ".join(f"{number} {words.get(status, status)}" for status, number in self.count().items())
         faults = f"{len(self.faults)} fault{'s' * (len(self.faults) != 1)} of the run" if self.faults else ""
         what = ", ".join(filter(None, (counts, faults)))
         how = f"profile {self.profile}, evidence: {self.evidence}"

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from hypothesis import given
 
+from statehal._suggest import did_you_mean
 from statehal.errors import ArgumentError, BackendError
 from statehal.testing.check import REGISTERED, Check
 from statehal.testing.checks import CHECKS
@@ -16,6 +17,10 @@ from statehal.testing.failure import cause, message
 from statehal.testing.profiles import ProfileName, profile
 from statehal.testing.report import Report, Result, Status
 from statehal.testing.target import Target
+from statehal.testing.whose import explained
+
+MOST_NEEDS = 3
+"""How many unmet needs are told of a run of nothing."""
 
 
 def run_check(check: Check, target: Target, *, profile_name: ProfileName = "ci", shrink: bool = True) -> Result:
@@ -96,8 +101,10 @@ def select(checks: Iterable[Check], only: str | None) -> list[Check]:
     checks = list(checks)
     chosen = [one for one in checks if only is None or one.topic == only or fnmatchcase(one.name, only)]
     if not chosen:
-        topics = ", ".join(dict.fromkeys(one.topic for one in checks))
-        raise ArgumentError(f"no check matches {only!r} (fix: a topic of {topics}, or a pattern of names)")
+        topics = list(dict.fromkeys(one.topic for one in checks))
+        hint = did_you_mean(only or "", [*topics, *(one.name for one in checks)])
+        fix = f"{hint} " * bool(hint) + f"a topic of {', '.join(topics)}, or a pattern of names"
+        raise ArgumentError(f"no check matches {only!r} (fix: {fix})")
     return chosen
 
 
@@ -142,13 +149,19 @@ def obstacle(target: Target) -> str:
 
 
 def nothing_applies(target: Target, checks: Iterable[Check]) -> list[str]:
-    """A fault where not one of these checks would be run."""
+    """A fault where not one of these checks would be run, with the first thing that each kind of them needs."""
+    checks = list(checks)
     left_out = [not_run(check, target) for check in checks]
     if None in left_out:
         return []
     count = Counter(result.status for result in left_out if result is not None)
     text = f"no check was run: of {len(left_out)}, {count['filtered']} were filtered and {count['skipped']} skipped"
-    return [f"{text} (fix: claim what the backend does, in its methods and capabilities)"]
+    needs = list(dict.fromkeys(need for check in checks for need in target.missing(check.needs)[:1]))
+    lines = [text, *(explained(target, need) for need in needs[:MOST_NEEDS])]
+    if needs[MOST_NEEDS:]:
+        lines.append(f"and {len(needs) - MOST_NEEDS} more needs")
+    fix = "provide these, and claim what the backend does in capabilities" if needs else "take out unsupported"
+    return [f"{'; '.join(lines)} (fix: {fix})"]
 
 
 def stray_deviations(target: Target) -> list[str]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from ctypes import string_at
-from functools import cached_property
+from functools import cached_property, partial
+from logging import LogRecord
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -10,22 +12,30 @@ import torch
 from statehal.binding import Binding, bind
 from statehal.hookspecs import BackendInfo
 from statehal.pool import StatePool
-from statehal.registry import Registry, get
+from statehal.registry import REFERENCE, Conflict, Failure, Registry, get
 from statehal.spec import Attention, ConvRecurrent, Latent, Spec
+from statehal.testing.quiet import unlogged
+
+ROWS: Mapping[str, type[Spec]] = MappingProxyType(
+    {"kv.write": Attention, "kv.rope_write": Attention, "kv.write_latent": Latent}
+)
+"""The spec of the rows that a method writes, of those that do not write all: for others it may be there and refuse."""
 
 
 class Target:
     """A backend on a device, as checks see it.
 
     Attributes:
-        backend, device: what is judged.
+        backend: what is judged.
+        device: where it is judged.
         registry: where it is found; the process's own by default.
     """
 
     def __init__(self, backend: str, device: str = "cpu", registry: Registry | None = None) -> None:
         self.backend = backend
         self.device = device
-        self.registry = registry or get()
+        with unlogged(partial(_refuses, backend)):  # who judges it is told by the error
+            self.registry = registry or get()
         self._bindings: dict[tuple[bool, bool], Binding] = {}
 
     @property
@@ -69,13 +79,17 @@ class Target:
             described = hal.describe(pool)
             found.setdefault(f"layout.{spec.kind}", described.layouts[spec.name])
             for name, provider in described.methods.items():
-                found.setdefault(name.split(": ")[-1], provider)
+                method = name.split(": ")[-1]
+                if found.get(method, REFERENCE) == REFERENCE and ROWS.get(method, type(spec)) is type(spec):
+                    found[method] = provider
         return found
 
     @cached_property
     def overrides(self) -> Mapping[str, str]:
         """The overriding plugin of each method, and of each layout, that one provides."""
         plugins = self.registry.overrides
+        if not plugins:
+            return {}  # without asking a backend that may be broken
         return {
             name: plugin for name, plugin in self.providers.items() if not plugins.keys().isdisjoint(plugin.split(", "))
         }
@@ -106,13 +120,14 @@ class Target:
         Args:
             needs: methods and tags; of ``"store:int8 or store:float16"`` one is enough.
         """
-        missing = sorted(need for need in set(needs) if self.offers.isdisjoint(need.split(" or ")))
-        if not missing:
-            return ""
         return "; ".join(
             f"{name} is done by {self.providers[name]}" if name in self.providers else f"{name} is not claimed"
-            for name in missing
+            for name in self.missing(needs)
         )
+
+    def missing(self, needs: Iterable[str]) -> list[str]:
+        """Those of a check's needs that the backend does not offer, in the order of their names."""
+        return sorted(need for need in set(needs) if self.offers.isdisjoint(need.split(" or ")))
 
     def image(self, pool: StatePool) -> bytearray:
         """The bytes of a pool, on the host."""
@@ -126,3 +141,9 @@ class Target:
         moved = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
         moved.copy_(tensor)
         return moved
+
+
+def _refuses(backend: str, record: LogRecord) -> bool:
+    """Whether a record of the log says that this plugin was refused at discovery."""
+    said = record.args if isinstance(record.args, tuple) else ()
+    return any(isinstance(one, Failure | Conflict) and one.name == backend for one in said)

@@ -9,6 +9,12 @@ from torch import Tensor
 
 CHUNK_BYTES = 64 << 20
 
+COPIED = (
+    "a compiled graph runs on a copy of a pool of %d bytes, and each of its operations copies the pool: aot_eager "
+    "always does so, inductor where an operator of your own reads pool.buffer and does not declare it as mutated"
+)
+"""What the log says, once for each size of pool."""
+
 
 @contextmanager
 def exchange(buffer: Tensor, other: Tensor) -> Iterator[None]:
@@ -36,8 +42,4 @@ def _swap(one: Tensor, two: Tensor) -> None:
 
 @functools.cache
 def _warn(size: int) -> None:
-    logging.getLogger("statehal").warning(
-        "a compiled graph runs on a copy of a pool of %d bytes, and each of its operations copies the pool: aot_eager "
-        "always does so, inductor where an operator of your own reads pool.buffer and does not declare it as mutated",
-        size,
-    )
+    logging.getLogger("statehal").warning(COPIED, size)

@@ -12,6 +12,7 @@ from statehal.testing.check import check
 from statehal.testing.oracles.bytes import address, encoded
 from statehal.testing.plugin import answered, loaded
 from statehal.testing.target import Target
+from statehal.testing.whose import explained
 
 IMPLIED = {
     "store:": ("kv.write or kv.write_latent",),
@@ -21,6 +22,7 @@ IMPLIED = {
     "trees": ("conv.verify", "conv.commit"),
     "tracking": ("conv.commit",),
     "replay": ("conv.commit",),
+    "ids64": ("kv.write or kv.rope_write or kv.write_latent or kv.move or conv.decode or conv.prefill or conv.commit",),
 }
 """Methods without which a capability, by the start of its tag, means nothing."""
 
@@ -74,7 +76,10 @@ def check_it_has_the_methods_that_its_capabilities_imply(target: Target) -> None
         for start, methods in IMPLIED.items():
             if tag.startswith(start):
                 missing = [needed for needed in methods if target.offers.isdisjoint(needed.split(" or "))]
-                assert not missing, f"it claims {tag!r} and does not provide {', '.join(missing)}"
+                assert not missing, (
+                    f"it claims {tag!r} and does not provide {', '.join(missing)}: {explained(target, missing[0])} "
+                    f"(fix: provide it, or take {tag!r} out of capabilities)"
+                )
     for method, start in NEEDED.items():
         claimed = method not in target.offers or any(tag.startswith(start) for tag in tags)
         assert claimed, f"it provides {method} and claims no {start}DTYPE that it takes"

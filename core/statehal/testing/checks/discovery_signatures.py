@@ -1,16 +1,16 @@
 """Whether hooks and methods of a backend take what the contract passes."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from statehal.binding.answers import given, misspelt
 from statehal.hookspecs import (
     OPERATION_HOOKS,
     CausalConv1dRequest,
     HookSpecs,
     KVWriteRequest,
     MemoryOpsRequest,
-    methods_of,
 )
 from statehal.testing.check import check
 from statehal.testing.plugin import alone, loaded
@@ -31,30 +31,35 @@ def check_hooks_have_the_signatures_of_the_contract(target: Target) -> None:
 @check("discovery")
 def check_methods_have_the_signatures_of_the_contract(target: Target) -> None:
     """A method takes the contract's arguments: names, order, which of them by keyword alone, and defaults."""
-    for hook, name, method in _methods(target):
+    methods = [(hook, *one) for hook, answer in _answers(target) for one in given(hook, answer).items()]
+    for hook, name, method in methods:
         wanted = list(inspect.signature(getattr(OPERATION_HOOKS[hook], name)).parameters.values())[1:]
         found = list(inspect.signature(method).parameters.values())
         assert _plain(found) == _plain(wanted), f"{name} takes {_text(found)}, the contract says {_text(wanted)}"
 
 
-def _methods(target: Target) -> Iterator[tuple[str, str, Callable[..., Any]]]:
-    """Hook, name and method of everything that the backend itself hands out."""
+@check("discovery")
+def check_no_method_is_misspelt(target: Target) -> None:
+    """No public method of an answer has almost the name of one that the answer lacks: the reference would do that."""
+    found = [f"its answer to {hook}: {one}" for hook, answer in _answers(target) for one in misspelt(hook, answer)]
+    assert not found, "\n".join(dict.fromkeys(found))
+
+
+def _answers(target: Target) -> Iterator[tuple[str, Any]]:
+    """Hook and answer of everything that the backend itself hands out."""
     hal = target.binding()
-    kv, _, conv = target.samples()
-    pool = hal.allocate(hal.plan([kv, conv], tokens=16, page_size=16))
-    requests: dict[str, Any] = {
-        "statehal_fused_kv_write": KVWriteRequest(pool["kv"], target.device),
-        "statehal_causal_conv1d": CausalConv1dRequest(pool["conv"], target.device),
-        "statehal_memory_ops": MemoryOpsRequest(target.device),
-    }
-    for hook, request in requests.items():
+    pool = hal.allocate(hal.plan(target.samples(), tokens=16, page_size=16, waste_limit=0.9))
+    requests: list[tuple[str, Any]] = [
+        ("statehal_fused_kv_write", KVWriteRequest(pool["kv"], target.device)),
+        ("statehal_fused_kv_write", KVWriteRequest(pool["mla"], target.device)),
+        ("statehal_causal_conv1d", CausalConv1dRequest(pool["conv"], target.device)),
+        ("statehal_memory_ops", MemoryOpsRequest(target.device)),
+    ]
+    for hook, request in requests:
         for provider in target.registry.providers(hook, target.backend):
             answer = provider.call(request) if provider.name == target.backend else None
-            stubs = vars(OPERATION_HOOKS[hook])
-            for name in methods_of(hook):
-                method = getattr(answer, name, None)
-                if method is not None and getattr(method, "__func__", method) is not stubs[name]:
-                    yield hook, name, method
+            if answer is not None:
+                yield hook, answer
 
 
 def _plain(parameters: list[inspect.Parameter]) -> list[tuple[str, str, object]]:

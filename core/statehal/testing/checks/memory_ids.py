@@ -7,6 +7,7 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
+from statehal.hookspecs import IDS64
 from statehal.testing.check import check
 from statehal.testing.oracles.translate import objection
 from statehal.testing.target import Target
@@ -47,13 +48,14 @@ class IdsCase:
             "strided ids": self.strided,
             "out is the ids": self.in_place,
             "no ids": not self.ids,
+            "ids past int32": max(self.multipliers) >= 2**31 and any(page > 0 for page in pages),
         }
         base = {self.unit, str(self.dtype).removeprefix("torch."), f"page size {self.page_size}"}
         return frozenset(base | {name for name, is_so in found.items() if is_so})
 
 
 @st.composite
-def _cases(draw: DrawFn) -> IdsCase:
+def _cases(draw: DrawFn, wide: bool) -> IdsCase:
     count, page_size = draw(st.integers(1, 12)), draw(st.sampled_from([1, 3, 16, 128]))
     table = None
     if draw(st.integers(0, 4)):
@@ -68,14 +70,18 @@ def _cases(draw: DrawFn) -> IdsCase:
     if columns:
         ids = ids[: len(ids) // columns * columns]
     in_place = draw(st.integers(0, 3)) == 0
-    multipliers = tuple(draw(st.lists(st.integers(1, 1000), min_size=1, max_size=1 if in_place else 4)))
+    dtype = draw(st.sampled_from([torch.int32, torch.int64]))
+    factors = st.integers(1, 1000)
+    if wide and dtype == torch.int64:
+        factors |= st.integers(2**31, 2**40)
+    multipliers = tuple(draw(st.lists(factors, min_size=1, max_size=1 if in_place else 4)))
     return IdsCase(
         tuple(ids),
         table,
         page_size,
         multipliers,
         unit,
-        draw(st.sampled_from([torch.int32, torch.int64])),
+        dtype,
         columns,
         draw(st.booleans()),
         in_place,
@@ -96,11 +102,11 @@ def _tensor(target: Target, case: IdsCase, values: list[int]) -> torch.Tensor:
 @check(
     "memory_ops",
     needs=("memory.translate",),
-    cases=lambda target: _cases(),
+    cases=lambda target: _cases(IDS64 in target.offers),
     features=(
         "tokens", "pages", "int32", "int64", "page size 1", "page size 3", "page size 16", "page size 128",
         "a negative id", "an id past the table", "an unmapped id", "several forms", "no table", "ids of two axes",
-        "strided ids", "out is the ids", "no ids",
+        "strided ids", "out is the ids", "no ids", f"ids past int32 if {IDS64}",
     ),
 )  # fmt: skip
 def check_translate_follows_the_table(target: Target, case: IdsCase) -> None:

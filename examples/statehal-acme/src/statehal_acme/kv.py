@@ -1,16 +1,11 @@
 """Writes into the KV pool, by page and place in the page; ``rope_write`` and ``write_latent`` are the reference's."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-from statehal.errors import ArgumentError
+from statehal.arguments import KVArguments
 from statehal.hookspecs import KVWriteRequest
-from statehal_acme.arguments import require, require_layer
-
-if TYPE_CHECKING:
-    from statehal.ids import KernelIds
+from statehal.ids import KernelIds
 
 
 class AcmeKVWriter:
@@ -25,11 +20,9 @@ class AcmeKVWriter:
 
     def __init__(self, request: KVWriteRequest) -> None:
         sub = request.subpool
-        self._name = sub.name
-        self._space = sub.space("kernel", "tokens")
+        self._arguments = KVArguments(sub)
         self._form = sub.forms.index(sub.layout.form("k", "page"))
         self._page_size, self._pages = sub.page_size, sub.layout.num_pages
-        self._device = sub.buffer.device
         self._views: dict[str, dict[int, Tensor]] = {}
         self._rows: list[Tensor] = []  # every view once: layers may share rows
         for field in sub.layout.fields:
@@ -40,41 +33,27 @@ class AcmeKVWriter:
     def write(
         self,
         layer: int,
-        ids: "KernelIds",
+        ids: KernelIds,
         k: Tensor,
         v: Tensor,
         *,
         k_scale: Tensor | float | None = None,
         v_scale: Tensor | float | None = None,
     ) -> None:
-        where = f"write to layer {layer} of {self._name!r}"
-        tokens = self._tokens(ids, where)
-        require_layer(where, layer, self._views["k"])
-        for name, rows, scale in (("k", k, k_scale), ("v", v, v_scale)):
-            view = self._views[name][layer]
-            require(where, name, rows, (*tokens.shape, *view.shape[2:]), (view.dtype,), self._device, rows=True)
-            if scale is not None:
-                raise ArgumentError(f"{where}: {name}_scale is given, and {view.dtype} rows are stored as they are")
-        stored, index = self._places(tokens)
+        stored, index = self._places(self._arguments.write(layer, ids, k, v, k_scale, v_scale))
         for name, rows in (("k", k), ("v", v)):
             self._views[name][layer][index] = _kept(rows.detach(), stored)
 
-    def move(self, dst: "KernelIds", src: "KernelIds") -> None:
-        where = f"move in {self._name!r}"
-        targets, sources = self._tokens(dst, where), self._tokens(src, where)
-        if targets.shape != sources.shape:
-            raise ArgumentError(f"{where}: src has {len(sources)} tokens and dst {len(targets)}: expected as many")
+    def move(self, dst: KernelIds, src: KernelIds) -> None:
+        targets, sources = self._arguments.move(dst, src)
         stored, to = self._places(targets)
         readable, at = self._places(sources)
         for view in self._rows:
             view[to] = _kept(view[at], stored & readable)
 
-    def _tokens(self, ids: "KernelIds", where: str) -> Tensor:
-        """Page-form ids ``[tokens]``, if they are of this sub-pool and not stale."""
-        return self._space.accept(ids, where)[self._form].reshape(-1)
-
-    def _places(self, tokens: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _places(self, ids: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Which tokens name a row, and the page and place of each; all others go to page 0, the sink."""
+        tokens = ids[self._form].reshape(-1)
         stored = (tokens >= self._page_size) & (tokens < self._pages * self._page_size)
         tokens = tokens.where(stored, 0)
         return stored, (tokens.div(self._page_size, rounding_mode="floor"), tokens.remainder(self._page_size))
