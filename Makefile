@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types contracts examples docs thorough doctor conformance matrix mutants bench
+.PHONY: help demo test check lint format types contracts examples docs thorough doctor conformance matrix interpreted mutants bench
 .PHONY: dist clean
 
 help: ## this list
@@ -57,6 +57,9 @@ conformance: $(STAMP) ## the conformance kit on the reference; ARGS="--only kv_w
 
 matrix: $(STAMP) ## the kit on every backend that is ready here: docs/conformance/*.json, and the README's table of them
 	$(BIN)/python -m statehal.testing.matrix .
+
+interpreted: $(STAMP) ## the kit on GPU kernels in Triton's interpreter, a long time: docs/conformance/cuda_triton-cpu.json
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/python -m statehal.testing.matrix . cuda_triton dev
 
 mutants: $(STAMP) ## every planted fault against every check, a long time: docs/conformance/mutants.md
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m conformance.grid ../docs/conformance/mutants.md $(ARGS)

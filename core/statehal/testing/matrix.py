@@ -1,8 +1,9 @@
 """Which backend passes which topic: a table in Markdown, made of stored results of runs.
 
 ``python -m statehal.testing.matrix ROOT [BACKEND dev]`` runs ``ci`` on every backend of the repository that is
-installed and ready here, or ``dev`` on one that is slow, stores what came of it in ``docs/conformance/BACKEND-DEVICE.json``, and
-writes the table of all the results into ``README.md``. Results of a device that this machine lacks stay as they were.
+installed and ready here, or ``dev`` on one that is slow, stores what came of it in
+``docs/conformance/BACKEND-DEVICE.json``, and writes the table of all the results into ``README.md``. Results of a
+device that this machine lacks stay as they were.
 """
 
 import json

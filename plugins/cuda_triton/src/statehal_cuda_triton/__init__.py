@@ -1,0 +1,74 @@
+"""The backend for NVIDIA GPUs: Triton kernels on dense views.
+
+Discovery imports this module in every process that uses statehal, so it imports neither torch nor triton; hooks do,
+when they are asked.
+"""
+
+from statehal.env import interpreted
+from statehal.hookspecs import (
+    CAPABILITIES,
+    BackendInfo,
+    CausalConv1dRequest,
+    ConvStateLayoutRequest,
+    KVWriteRequest,
+    MemoryOpsRequest,
+    PoolLayoutRequest,
+    Probe,
+    hookimpl,
+)
+from statehal.layout import ConvStateLayout, PoolLayout
+from statehal_cuda_triton.layouts import LAYOUT, conv_layout, pool_layout
+from statehal_cuda_triton.probe import probe
+
+
+@hookimpl
+def statehal_backend_info() -> BackendInfo:
+    # interpreted, it is for tests on the host, and nobody gets it unasked
+    where, priority = ({"cuda", "cpu"}, -100) if interpreted() else ({"cuda"}, 100)
+    return BackendInfo(
+        name="cuda_triton",
+        device_types=frozenset(where),
+        priority=priority,
+        contract=(0, 1),
+        capabilities=CAPABILITIES,
+        description="NVIDIA GPUs, Triton kernels",
+        variables=(LAYOUT,),
+    )
+
+
+@hookimpl
+def statehal_probe(device: str) -> Probe:
+    return probe(device)
+
+
+@hookimpl
+def statehal_pool_layout(request: PoolLayoutRequest) -> PoolLayout:
+    return pool_layout(request.spec, request.page_size)
+
+
+@hookimpl
+def statehal_conv_state_layout(request: ConvStateLayoutRequest) -> ConvStateLayout:
+    return conv_layout(request.spec)
+
+
+@hookimpl
+def statehal_fused_kv_write(request: KVWriteRequest) -> object:
+    from statehal_cuda_triton.tuning import tuning
+    from statehal_triton_ops.kv_writer import TritonKVWriter, serves
+
+    return TritonKVWriter(request, tuning(request.device).kv) if serves(request.subpool.layout) else None
+
+
+@hookimpl
+def statehal_causal_conv1d(request: CausalConv1dRequest) -> object:
+    from statehal_cuda_triton.tuning import tuning
+    from statehal_triton_ops.causal_conv1d import TritonCausalConv1d, serves
+
+    return TritonCausalConv1d(request, tuning(request.device).conv) if serves(request.subpool) else None
+
+
+@hookimpl
+def statehal_memory_ops(request: MemoryOpsRequest) -> object:
+    from statehal_triton_ops.memory_ops import TritonMemoryOps
+
+    return TritonMemoryOps(request.device)

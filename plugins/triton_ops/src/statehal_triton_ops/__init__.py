@@ -1,0 +1,1 @@
+"""Vendor-neutral Triton kernels for statehal; the README beside ``src`` has the map."""

@@ -1,0 +1,91 @@
+"""What is compiled: a launch as Triton's own JIT would specialise it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from statehal_triton_ops.compile.discovery import name_of
+from statehal_triton_ops.compile.scenario import Scenario
+from statehal_triton_ops.launch import Launch, recorded
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """A launch for one of Triton's backends; picklable, so that another process can compile it.
+
+    Attributes:
+        module, function: where the kernel is found.
+        signature: type of each argument by name: ``"*bf16"``, ``"i32"``, ``"constexpr"``, tuples of them.
+        constants: values of the compile-time arguments by position.
+        attributes: what is known of the others by position: divisibility, range of a pointer.
+        num_warps: warps a program.
+    """
+
+    module: str
+    function: str
+    signature: dict[str, Any]
+    constants: dict[tuple[int, ...], Any]
+    attributes: dict[tuple[int, ...], Any]
+    num_warps: int
+
+    @property
+    def key(self) -> str:
+        """Equal for equal compilations."""
+        return repr((self.module, self.function, self.signature, self.constants, self.attributes, self.num_warps))
+
+
+@dataclass
+class Row:
+    """A row of the grid: one compilation for all targets of a backend.
+
+    Attributes:
+        kernel: ``module.name``.
+        scenarios: all that launch it so.
+        quick: some of them belongs to the quick subset.
+        backend: ``cuda`` or ``hip``.
+        specialised: what is compiled.
+    """
+
+    kernel: str
+    backend: str
+    specialised: Specialised
+    scenarios: list[str] = field(default_factory=list)
+    quick: bool = False
+
+
+def rows(scenarios: Iterable[Scenario], backends: Iterable[str]) -> list[Row]:
+    """Run scenarios with launches recorded, and specialise every launch for each backend; equal ones become one row."""
+    made: dict[tuple[str, str], Row] = {}
+    backends = tuple(backends)
+    for scenario in scenarios:
+        for backend in backends:
+            with recorded() as launches:
+                try:
+                    scenario.run(backend)
+                except Exception as error:
+                    error.add_note(f"in scenario {scenario.name!r} for {backend}")
+                    raise
+            for launch in launches:
+                specialised = specialise(launch, backend)
+                row = made.setdefault((backend, specialised.key), Row(name_of(launch.kernel), backend, specialised))
+                if scenario.name not in row.scenarios:
+                    row.scenarios.append(scenario.name)
+                row.quick |= scenario.quick
+    return list(made.values())
+
+
+def specialise(launch: Launch, backend: str) -> Specialised:
+    """Types, constants and attributes of a launch: those which Triton's JIT finds for its arguments."""
+    from triton.compiler import make_backend
+    from triton.runtime.jit import create_function_from_signature
+
+    from statehal_triton_ops.compile.targets import TARGETS
+
+    kernel = launch.kernel
+    target = next(target for target in TARGETS.values() if target.backend == backend)
+    compiler = make_backend(target.triton())
+    binder = create_function_from_signature(kernel.signature, kernel.params, compiler)
+    given = dict(launch.constants, num_warps=launch.num_warps, enable_fp_fusion=False)
+    bound, specialization, _ = binder(*launch.arguments, **given)
+    _, signature, constants, attributes = kernel._pack_args(compiler, given, bound, specialization, None)
+    return Specialised(kernel.fn.__module__, kernel.fn.__name__, signature, constants, attributes, launch.num_warps)

@@ -1,0 +1,150 @@
+"""A conv sub-pool as the kernels address it: integers of its layout, found once."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from statehal.errors import Unsupported
+from statehal.layout import FieldLayout
+from statehal.pool import SubPool
+from statehal.spec import REPLAY, ConvRecurrent
+from statehal_triton_ops.axes import widest
+from statehal_triton_ops.kernels.conv_rows import WordRows
+from statehal_triton_ops.kernels.conv_windows import Windows
+
+WORD = 4
+"""Bytes of the widest word in which rows are copied; neighbouring words move in one access."""
+
+VECTOR = 16
+"""Most elements, and bytes, that are told to lie together."""
+
+
+@dataclass(frozen=True)
+class ConvViews:
+    """What the kernels need of a sub-pool.
+
+    Attributes:
+        spec: what a slot keeps.
+        ring: whether the protocol is ``ring``; else it is ``offset``.
+        windows: of each model layer id.
+        dtype: of the windows.
+        s_layer: elements between the windows of neighbouring layers.
+        strides: of windows, in elements, with the number of channels: vectors must divide them.
+        words: the pool's buffer in words.
+        vector: words that lie together everywhere.
+        recurrent, rings: rows of all layers, as words; ``rings`` are replay rings.
+        moved: windows and replay rings, of which a tree's rows are moved.
+        whole: the same as one row each.
+        recurrent_of, rings_of: of each model layer id, the rows of that layer alone.
+        pages: whole slots as bytes, ``[ranges, slots, bytes]`` each.
+    """
+
+    spec: ConvRecurrent
+    ring: bool
+    windows: dict[int, Windows]
+    dtype: torch.dtype
+    s_layer: int
+    strides: tuple[int, ...]
+    words: Tensor
+    vector: int
+    recurrent: tuple[WordRows, ...]
+    rings: tuple[WordRows, ...]
+    moved: tuple[WordRows, ...]
+    whole: tuple[WordRows, ...]
+    recurrent_of: dict[int, tuple[WordRows, ...]]
+    rings_of: dict[int, tuple[WordRows, ...]]
+    pages: tuple[Tensor, ...]
+
+
+def conv_views(sub: SubPool) -> ConvViews:
+    """The views of a sub-pool of slots.
+
+    Raises:
+        Unsupported: its windows are stored channels first, or commits of its protocol move rows.
+    """
+    spec, conv = sub.spec, sub.layout.conv
+    assert isinstance(spec, ConvRecurrent), "the binding asks for sub-pools of slots alone"
+    assert conv is not None, "a layout of slots says how windows are stored"
+    if conv.window_order != "rows_first" or conv.protocol not in ("ring", "offset"):
+        raise Unsupported(
+            f"conv windows of {sub.name!r} are stored {conv.window_order} with protocol {conv.protocol!r}: the Triton "
+            f"kernels take 'rows_first' with 'ring' or 'offset' (fix: let the same backend provide layout and conv)"
+        )
+    field = sub.layout.field("conv")
+    size = field.itemsize
+    s_row, s_slot = field.row_strides[0] // size, field.page_stride // size
+    cursor = sub.layout.field("cursor")
+    cursors = sub.view("cursor", spec.layers[0], "page")
+    s_cursor = cursor.page_stride // cursor.itemsize
+
+    def windows(layer: int) -> Windows:
+        ptr = sub.view("conv", layer, "page")
+        return Windows(ptr, s_slot, s_row, spec.window_rows, cursors, s_cursor, sub.layout.num_pages)
+
+    fields = [one for one in sub.layout.fields if one.name != "cursor"]
+    channel_bytes = spec.channels * field.itemsize
+    sizes = [size for one in fields for size in _sizes(one)]
+    width = widest(sub.buffer.data_ptr(), channel_bytes, *sizes)
+    word = min(width, WORD)
+    keeps = {"conv": spec.width - 1, REPLAY: spec.verify_tokens}
+
+    def rows(one: FieldLayout, index: int | None = None, *, whole: bool = False) -> WordRows:
+        """All layers of a field, or one; as the rows of a ring, or as one row."""
+        ring = one.name in keeps and not whole
+        row_bytes = channel_bytes if one.name == "conv" else one.row_bytes // one.row_shape[0]
+        return WordRows(
+            base=(one.base + (index or 0) * one.layer_stride) // word,
+            s_layer=one.layer_stride // word,
+            s_slot=one.page_stride // word,
+            words=(row_bytes if ring else one.page_extent) // word,
+            layers=len(one.layers) if index is None else 1,
+            s_row=one.row_strides[0] // word if ring else 0,
+            rows=one.row_shape[0] if ring else 1,
+            keep=keeps.get(one.name, 0),
+        )
+
+    def of_layers(some: list[FieldLayout]) -> dict[int, tuple[WordRows, ...]]:
+        return {
+            layer: tuple(rows(one, n) for one in some for n, group in enumerate(one.layers) if layer in group)
+            for layer in spec.layers
+        }
+
+    rings = [one for one in fields if one.name == REPLAY]
+    recurrent = [one for one in fields if one.name not in keeps]
+    moved = [field, *rings]
+    return ConvViews(
+        spec=spec,
+        ring=conv.protocol == "ring",
+        windows={layer: windows(layer) for layer in spec.layers},
+        dtype=getattr(torch, spec.dtype),
+        s_layer=field.layer_stride // size,
+        strides=(s_row, s_slot, spec.channels),
+        words=sub.buffer.view({4: torch.int32, 2: torch.int16, 1: torch.uint8}[word]),
+        vector=width // word,
+        recurrent=tuple(map(rows, recurrent)),
+        rings=tuple(map(rows, rings)),
+        moved=tuple(map(rows, moved)),
+        whole=tuple(rows(one, whole=True) for one in moved),
+        recurrent_of=of_layers(recurrent),
+        rings_of=of_layers(rings),
+        pages=sub.page_views,
+    )
+
+
+def vector_of(*numbers: int) -> int:
+    """Elements that lie together: the largest power of two, 16 at most, of which all numbers are multiples.
+
+    Examples:
+        >>> vector_of(24, 8192), vector_of(5), vector_of(0)
+        (8, 1, 16)
+    """
+    joined = VECTOR
+    for number in numbers:
+        joined |= number
+    return joined & -joined
+
+
+def _sizes(field: FieldLayout) -> tuple[int, ...]:
+    """Bytes of which words must be a divisor."""
+    return field.base, field.layer_stride, field.page_stride, field.row_strides[0], field.page_extent

@@ -1,0 +1,79 @@
+"""RMS norms and rotary position embedding of head rows, in float32."""
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+
+class Rope(NamedTuple):
+    """Angles of tokens.
+
+    Attributes:
+        positions: integers ``[tokens]``, or ``[3, tokens]`` with sections.
+        s_axis: from one row of positions to the next; 0 without sections.
+        s_token: from one token to the next.
+        table: ``[max_position, 2 * half]``, cosines then sines.
+        s_position: from one row of the table to the next.
+        s_column: from one column to the next.
+        last: the last position of the table.
+        half: frequencies.
+        second: the first frequency that takes the second row of positions.
+        third: the first that takes the third.
+    """
+
+    positions: Any
+    s_axis: int
+    s_token: int
+    table: Any
+    s_position: int
+    s_column: int
+    last: int
+    half: int
+    second: int
+    third: int
+
+
+class Weight(NamedTuple):
+    """The weight of a norm, floating ``[dim]``, and the ``eps`` that goes with it."""
+
+    ptr: Any
+    stride: int
+    eps: float
+
+
+@triton.jit
+def angles(rope, token, mask, f, f_mask):
+    """Cosines and sines of frequencies ``f`` for tokens, float32 ``[rows, frequencies]``.
+
+    A position outside of the table takes its nearest one.
+    """
+    axis = (f >= rope.second).to(tl.int64) + (f >= rope.third).to(tl.int64)
+    both = mask[:, None] & f_mask[None, :]
+    at = axis[None, :] * rope.s_axis + token[:, None].to(tl.int64) * rope.s_token
+    position = tl.load(rope.positions + at, mask=both, other=0).to(tl.int64)
+    position = tl.minimum(tl.maximum(position, 0), rope.last)
+    at = position * rope.s_position + f[None, :].to(tl.int64) * rope.s_column
+    cos = tl.load(rope.table + at, mask=both, other=0.0).to(tl.float32)
+    sin = tl.load(rope.table + at + rope.half * rope.s_column, mask=both, other=0.0).to(tl.float32)
+    return cos, sin
+
+
+@triton.jit
+def inverse_norm(squares, dim, eps):
+    """``rsqrt(mean + eps)`` of rows whose squares sum to ``squares`` ``[rows]``."""
+    mean = tl.div_rn(squares, tl.zeros_like(squares) + dim)
+    return tl.div_rn(tl.zeros_like(mean) + 1.0, tl.sqrt_rn(mean + eps))
+
+
+@triton.jit
+def weighted(x, factor, weight, d, d_mask):
+    """``x * factor * weight[d]`` of float32 ``x`` ``[rows, dim]`` with ``factor`` ``[rows]``."""
+    by = tl.load(weight.ptr + d.to(tl.int64) * weight.stride, mask=d_mask, other=0.0).to(tl.float32)
+    return x * factor[:, None] * by[None, :]
+
+
+@triton.jit
+def turn(first, second, cos, sin):
+    """``(first*cos - second*sin, second*cos + first*sin)``."""
+    return tl.fma(first, cos, -(second * sin)), tl.fma(second, cos, first * sin)

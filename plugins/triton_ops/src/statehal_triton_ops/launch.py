@@ -1,0 +1,63 @@
+"""The one place where kernels are launched, and where launches can be recorded instead."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its arguments.
+
+    Attributes:
+        kernel: a ``@triton.jit`` function.
+        grid: programs along each axis.
+        arguments: in the order of the kernel's parameters: tensors, numbers and tuples of them.
+        constants: compile-time parameters by name.
+        num_warps: warps a program.
+    """
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    constants: dict[str, Any] = field(default_factory=dict)
+    num_warps: int = 4
+
+
+_recorder: ContextVar[Callable[[Launch], None] | None] = ContextVar("statehal_triton_ops_recorder", default=None)
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int = 4, **constants: Any) -> None:
+    """Run a kernel on the device of its tensors; a grid with no program does nothing.
+
+    Multiplications and additions are not contracted by the compiler, so that a value has the same bits whichever kernel
+    computed it; kernels ask for a fused multiply-add where they want one.
+    """
+    if 0 in grid:
+        return
+    recorder = _recorder.get()
+    if recorder is not None:
+        recorder(Launch(kernel, grid, arguments, constants, num_warps))
+        return
+    parts = (part for one in arguments for part in (one if isinstance(one, tuple) else (one,)))
+    device = next(part.device for part in parts if isinstance(part, torch.Tensor))
+    if device.type == "cpu" or device.index == torch.accelerator.current_device_index():
+        kernel[grid](*arguments, num_warps=num_warps, enable_fp_fusion=False, **constants)
+        return
+    with torch.accelerator.device_index(device.index):
+        kernel[grid](*arguments, num_warps=num_warps, enable_fp_fusion=False, **constants)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Launch]]:
+    """Within it, launches of this context are appended to the list and nothing runs."""
+    launches: list[Launch] = []
+    token = _recorder.set(launches.append)
+    try:
+        yield launches
+    finally:
+        _recorder.reset(token)
