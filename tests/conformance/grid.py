@@ -1,10 +1,12 @@
 """Every mutant against every check: who notices what. ``make mutants`` writes it to ``docs/conformance/mutants.md``.
 
-``python -m conformance.grid FILE [PROCESSES]`` in the folder of the tests. A mutant is a row: the check that the tests
+``python -m conformance.grid FILE [PROCESSES]`` in the folder of the tests. Rows are kept in ``FILE.rows`` as they come, so
+that a run that was cut off goes on where it was; the file goes away at the end. A mutant is a row: the check that the tests
 hold it to, with the inputs of ``ci``; how many others, with the fewer of ``dev``, notice it by their assertion; and how
 many end in another exception.
 """
 
+import json
 import multiprocessing
 import os
 import sys
@@ -69,16 +71,26 @@ def page(rows: Iterable[tuple[Mutant, list[Result]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def kept(file: Path) -> dict[int, list[Result]]:
+    """The rows that an earlier run finished."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return {number: [Result(**one) for one in results] for number, results in map(json.loads, lines)}
+
+
 def main(file: Path, processes: int) -> None:
     """Run the grid and write the page."""
-    every = mutants()
-    results = []
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for number, made in enumerate(pool.imap(row, range(len(every)))):
+    every, rows = mutants(), file.with_name(f"{file.name}.rows")
+    results = kept(rows)
+    due = [number for number in range(len(every)) if number not in results]
+    with multiprocessing.get_context("spawn").Pool(processes) as pool, rows.open("a", encoding="utf-8") as log:
+        for number, made in zip(due, pool.imap(row, due), strict=True):
+            results[number] = made
+            log.write(json.dumps((number, [vars(result) | {"message": ""} for result in made])) + "\n")
+            log.flush()
             failed = [result.check for result in made if result.status == "failed"]
-            print(f"{number + 1}/{len(every)} {every[number].name}: {len(failed)} checks", flush=True)
-            results.append(made)
-    file.write_text(page(zip(every, results, strict=True)), encoding="utf-8")
+            print(f"{len(results)}/{len(every)} {every[number].name}: {len(failed)} checks", flush=True)
+    file.write_text(page((every[number], results[number]) for number in range(len(every))), encoding="utf-8")
+    rows.unlink()
 
 
 if __name__ == "__main__":
