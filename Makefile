@@ -64,7 +64,7 @@ interpreted: $(STAMP) ## the kit on GPU kernels in Triton's interpreter, a long 
 mutants: $(STAMP) ## every planted fault against every check, a long time: docs/conformance/mutants.md
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m conformance.grid ../docs/conformance/mutants.md $(ARGS)
 
-bench: $(STAMP) ## benchmarks, as ratios
+bench: $(STAMP) ## benchmarks, as ratios; gpu.py measures where there is a GPU
 	set -e; for script in benchmarks/*.py; do $(BIN)/python $$script $(ARGS); done
 
 dist: $(STAMP) ## all wheels and source archives, into dist/

@@ -2,8 +2,8 @@
 
 ``python -m conformance.grid FILE [PROCESSES]`` in the folder of the tests. Rows are kept in ``FILE.rows`` as they come,
 so that a run that was cut off goes on where it was; the file goes away at the end. A mutant is a row: the check that
-the tests hold it to, with the inputs of ``ci``; how many others, with the fewer of ``dev``, notice it by their
-assertion; and how many end in another exception.
+the tests hold it to, with the inputs of ``ci``; how many others, with ``FEW``, notice it by their assertion; and how
+many end in another exception.
 """
 
 import json
@@ -20,6 +20,7 @@ import torch
 
 from conformance.mutant import Mutant, target
 from statehal.testing import CHECKS, Result
+from statehal.testing.profiles import EXAMPLES
 from statehal.testing.runner import judge
 
 HEAD = """\
@@ -27,8 +28,11 @@ HEAD = """\
 
 Each row is the reference with one fault: the check that the tests of the kit hold it to, then how many checks of which
 topics notice it as well by their assertion, and how many end in another exception. Made by `make mutants`: the check
-that is named has the inputs of `ci`, the others have the fewer of `dev`.
+that is named has the inputs of `ci`, the others have 5.
 """
+
+FEW = 5
+"""Inputs of the checks that are not named: enough to see who else would notice, in half an hour."""
 
 
 def mutants() -> list[Mutant]:
@@ -40,6 +44,7 @@ def mutants() -> list[Mutant]:
 def row(number: int) -> list[Result]:
     """What comes of every check on one mutant."""
     warnings.simplefilter("ignore")
+    EXAMPLES["dev"] = FEW  # of this process
     torch.set_num_threads(1)
     mutant = mutants()[number]
     made = target(mutant.make())
