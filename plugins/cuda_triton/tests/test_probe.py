@@ -1,5 +1,6 @@
 """Where the backend is ready, what it says where it is not, and which layouts it wants."""
 
+from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from statehal.layout import PoolLayout
 from statehal.spec import Attention, ConvRecurrent, Latent
 from statehal_cuda_triton.layouts import LAYOUT, conv_layout, pool_layout
 from statehal_cuda_triton.probe import probe
-from statehal_cuda_triton.tuning import BY_CAPABILITY, Tuning, tuning
+from statehal_cuda_triton.tuning import BY_CAPABILITY, Tuning, compiled, tuning
 
 
 @pytest.fixture
@@ -107,3 +108,9 @@ def test_every_capability_has_a_tuning(capability: tuple[int, int], monkeypatch:
     tuning.cache_clear()
     assert tuning("cuda:0") == BY_CAPABILITY.get(capability[0], Tuning())
     tuning.cache_clear()
+
+
+def test_every_tuning_is_compiled_ahead_of_time() -> None:
+    (entry,) = entry_points(group="statehal_triton_ops.tunings", name="cuda_triton")
+    assert entry.load() is compiled
+    assert {one for _, one in compiled()} == {one for entry in BY_CAPABILITY.values() for one in (entry.kv, entry.conv)}

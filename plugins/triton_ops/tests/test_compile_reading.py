@@ -124,3 +124,10 @@ def test_an_access_without_its_location_goes_where_its_size_fits() -> None:
     assert moved("store i16 %1, ptr addrspace(1) %2, !dbg !9") == [("load", 512, []), ("store", 1024, [2])]
     assert Move("store", 1024, 2, 8.0, (), "", [2]).narrow
     assert not Move("load", 512, 8, 4.0, (), "", [8]).bulk
+
+
+def test_what_an_unrolled_loop_moves_is_one() -> None:
+    compiled = Compiled("", TILE + TILE.replace("%", "%again"), "", "", b"", 0, threads=128)
+    assert [(move.kind, move.moved_bytes, move.thread_bytes) for move in moves(compiled)] == [
+        ("load", 1024, 4.0), ("store", 2048, 8.0),
+    ]  # fmt: skip

@@ -31,3 +31,8 @@ def tuning(device: str) -> Tuning:
     if knobs.runtime.interpret:
         return INTERPRETED
     return BY_CAPABILITY.get(torch.cuda.get_device_capability(device)[0], Tuning())
+
+
+def compiled() -> list[tuple[str, KVTuning | ConvTuning]]:
+    """Every entry, beside the name of Triton's backend: what is compiled ahead of time."""
+    return [("cuda", one) for entry in BY_CAPABILITY.values() for one in (entry.kv, entry.conv)]

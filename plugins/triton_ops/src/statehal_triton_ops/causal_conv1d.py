@@ -6,18 +6,16 @@ import torch
 from torch import Tensor
 
 from statehal.arguments.conv import ConvArguments
-from statehal.errors import Unsupported
 from statehal.hookspecs import CausalConv1dRequest
 from statehal.ids import KernelIds
-from statehal.pool import SubPool
 from statehal_triton_ops import conv
 from statehal_triton_ops.conv.commits import Step
 from statehal_triton_ops.conv.prefills import Sequences
 from statehal_triton_ops.conv.steps import apart
+from statehal_triton_ops.conv.views import serves
 from statehal_triton_ops.page_copies import copy_pages, zero_pages
 
-DTYPES = ("float32", "bfloat16", "float16")
-"""Dtypes of windows, inputs and outputs."""
+__all__ = ["TritonCausalConv1d", "serves"]
 
 
 class TritonCausalConv1d:
@@ -45,8 +43,6 @@ class TritonCausalConv1d:
         sub = request.subpool
         self._arguments = ConvArguments(sub)
         self._views = conv.conv_views(sub)
-        if self._views.spec.dtype not in DTYPES:
-            raise Unsupported(f"no Triton kernel has conv windows of {self._views.spec.dtype}, only of {DTYPES}")
         self._tuning = tuning or conv.ConvTuning()
         self._weights: dict[int, conv.LayerWeights] = {}
 
@@ -167,14 +163,3 @@ class TritonCausalConv1d:
 
 def _dense(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
-
-
-def serves(sub: SubPool) -> bool:
-    """Whether the kernels are written for a sub-pool's windows."""
-    conv, (field, *_) = sub.layout.conv, [one for one in sub.layout.fields if one.name == "conv"]
-    return (
-        conv is not None
-        and conv.window_order == "rows_first"
-        and conv.protocol in ("ring", "offset")
-        and field.dtype in DTYPES
-    )

@@ -139,6 +139,7 @@ class TritonKVWriter:
             Q_NORM=q_norm is not None,
             K_NORM=k_norm is not None,
             K_OUT=k_out is not None,
+            SECTIONS=rope_sections is not None,
             **_blocks(rope_dim, dim, interleaved),
             **_constants(keys, values, v.shape[2]),
         )
@@ -254,6 +255,7 @@ def _constants(keys: Target, values: Target, v_dim: int) -> dict[str, int | bool
 
 def _blocks(rope_dim: int, dim: int, interleaved: bool) -> dict[str, int | bool]:
     return {
+        "HALF": rope_dim // 2,
         "HALF_BLOCK": int(next_power_of_2(rope_dim // 2)) if rope_dim > 1 else 1,
         "REST_BLOCK": int(next_power_of_2(dim - rope_dim)) if dim > rope_dim else 0,
         "INTERLEAVED": interleaved,
@@ -271,16 +273,16 @@ def _ids(tensors: tuple[Tensor, ...], field: KernelField) -> Ids:
 
 
 def _rope(positions: Tensor, cos_sin: Tensor, sections: tuple[int, ...] | None) -> Rope:
-    table, half = cos_sin.detach(), cos_sin.shape[1] // 2
-    second, third = (half, half) if sections is None else (sections[0], sections[0] + sections[1])
+    table = cos_sin.detach()
+    second, third = (0, 0) if sections is None else (sections[0], sections[0] + sections[1])
     s_axis = 0 if sections is None else positions.stride(0)
     s_position, s_column = table.stride()
     last = table.shape[0] - 1
-    return Rope(positions, s_axis, positions.stride(-1), table, s_position, s_column, last, half, second, third)
+    return Rope(positions, s_axis, positions.stride(-1), table, s_position, s_column, last, second, third)
 
 
 def _no_rope(stand_in: Tensor) -> Rope:
-    return Rope(stand_in, 0, 0, stand_in, 0, 0, 0, 0, 0, 0)
+    return Rope(stand_in, 0, 0, stand_in, 0, 0, 0, 0, 0)
 
 
 def _weight(weight: Tensor | None, stand_in: Tensor, eps: float) -> Weight:

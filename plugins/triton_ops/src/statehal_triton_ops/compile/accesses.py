@@ -27,9 +27,9 @@ class Move:
 
     Attributes:
         kind: ``load`` or ``store``.
-        moved_bytes: of the tensor, each address once.
+        moved_bytes: of the tensor, each address once; of all that an unrolled loop moves.
         element_bytes: of an element.
-        thread_bytes: ``moved_bytes`` over the threads of a program.
+        thread_bytes: of a thread, at one time.
         chain: where it stands in the source.
         where: the same for people.
         widths: bytes of the accesses that it became.
@@ -55,12 +55,16 @@ class Move:
 
 
 def moves(compiled: Compiled) -> list[Move]:
-    """Every load and store of a kernel, with the widths of its accesses."""
-    found = list(_moves(compiled))
+    """Every load and store of a kernel, with the widths of its accesses; what a loop repeats in the text is one."""
     lost: list[Access] = []
     by_chain: dict[tuple[str, Chain], Move] = {}
-    for move in found:
-        by_chain.setdefault((move.kind, move.chain), move)
+    for number, move in enumerate(_moves(compiled)):
+        # one whose place is unknown is like no other
+        same = by_chain.setdefault((move.kind, move.chain or ((0, -number),)), move)
+        if same is not move:
+            same.moved_bytes += move.moved_bytes
+            same.thread_bytes = max(same.thread_bytes, move.thread_bytes)
+    found = list(by_chain.values())
     for access in accesses(compiled.llir):
         origin = by_chain.get((access.kind, access.chain))
         if origin is None:

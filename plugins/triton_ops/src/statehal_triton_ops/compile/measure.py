@@ -12,9 +12,9 @@ from statehal_triton_ops.compile.instructions import accesses
 from statehal_triton_ops.compile.resources import resources
 from statehal_triton_ops.compile.targets import Target
 
-# PTX and AMD's assembly for products in a 16-bit floating type.
+# PTX and AMD's assembly for products in a 16-bit floating type; v_fma_mix widens its operands first.
 _HALF_PRODUCTS = re.compile(
-    r"\b(?:(?:mul|fma|mad)(?:\.\w+)*\.b?f16(?:x2)?\b|v_(?:pk_)?(?:mul|fma|mac|fmac|mad)_b?f16\w*|v_fma_mix\w*)"
+    r"\b(?:(?:mul|fma|mad)(?:\.\w+)*\.b?f16(?:x2)?\b|v_(?:pk_)?(?:mul|fma|mac|fmac|mad)_b?f16\w*)"
 )
 _POINTER = re.compile(r"\b(?:ld|st|atom|red)\.global[\w.:]*\s[^;]*?\[ *%(rd?)\d+")
 

@@ -14,7 +14,7 @@ from statehal_triton_ops.tuning import KVTuning
 GROUP = "statehal_triton_ops.tunings"
 
 _KV = {"cuda": KVTuning(), "hip": KVTuning(num_warps=2)}
-_CONV = {"cuda": ConvTuning(), "hip": ConvTuning(warps=1)}
+_CONV = {"cuda": ConvTuning(), "hip": ConvTuning(lanes=64, warps=1)}
 
 
 def kv_tunings(backend: str) -> tuple[KVTuning, ...]:

@@ -13,11 +13,22 @@ from statehal_triton_ops.axes import widest
 from statehal_triton_ops.kernels.conv_rows import WordRows
 from statehal_triton_ops.kernels.conv_windows import Windows
 
+DTYPES = ("float32", "bfloat16", "float16")
+"""Dtypes of windows, inputs and outputs."""
+
 WORD = 4
 """Bytes of the widest word in which rows are copied; neighbouring words move in one access."""
 
 VECTOR = 16
 """Most elements, and bytes, that are told to lie together."""
+
+
+def serves(sub: SubPool) -> bool:
+    """Whether the kernels take the windows of a sub-pool of slots as they are stored."""
+    conv, spec = sub.layout.conv, sub.spec
+    assert isinstance(spec, ConvRecurrent), "the binding asks for sub-pools of slots alone"
+    assert conv is not None, "a layout of slots says how windows are stored"
+    return conv.window_order == "rows_first" and conv.protocol in ("ring", "offset") and spec.dtype in DTYPES
 
 
 @dataclass(frozen=True)
@@ -61,16 +72,17 @@ def conv_views(sub: SubPool) -> ConvViews:
     """The views of a sub-pool of slots.
 
     Raises:
-        Unsupported: its windows are stored channels first, or commits of its protocol move rows.
+        Unsupported: ``serves`` says no.
     """
     spec, conv = sub.spec, sub.layout.conv
-    assert isinstance(spec, ConvRecurrent), "the binding asks for sub-pools of slots alone"
-    assert conv is not None, "a layout of slots says how windows are stored"
-    if conv.window_order != "rows_first" or conv.protocol not in ("ring", "offset"):
+    if not serves(sub):
         raise Unsupported(
-            f"conv windows of {sub.name!r} are stored {conv.window_order} with protocol {conv.protocol!r}: the Triton "
-            f"kernels take 'rows_first' with 'ring' or 'offset' (fix: let the same backend provide layout and conv)"
+            f"conv windows of {sub.name!r} are {sub.layout.conv} of {getattr(spec, 'dtype', None)}: the Triton kernels "
+            f"take 'rows_first', protocol 'ring' or 'offset', and {DTYPES} (fix: let the same backend provide layout "
+            f"and conv)"
         )
+    assert isinstance(spec, ConvRecurrent)
+    assert conv is not None
     field = sub.layout.field("conv")
     size = field.itemsize
     s_row, s_slot = field.row_strides[0] // size, field.page_stride // size

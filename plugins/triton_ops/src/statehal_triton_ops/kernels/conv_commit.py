@@ -46,7 +46,8 @@ def follow_path(
     for n in tl.static_range(len(fields)):
         field = fields[n]
         chunks = tl.cdiv(field.words, BLOCK)
-        mine = due & (part >= 0) & (part < field.layers * chunks)
+        pieces = tl.cast(field.layers, tl.int64) * chunks
+        mine = due & (part >= 0) & (part < pieces)
         piece = tl.maximum(part, 0)
         layer = piece // chunks
         words = tl.multiple_of(field.words, VECTOR)
@@ -65,7 +66,7 @@ def follow_path(
                 source -= 1
             row = tl.load(words_ptr + row_word(field, layer, slot, source, VECTOR) + w, mask=w < limit, other=0)
             tl.store(words_ptr + row_word(field, layer, slot, position, VECTOR) + w, row, mask=w < limit)
-        part -= field.layers * chunks
+        part -= pieces
 
 
 @triton.jit
@@ -120,7 +121,8 @@ def commit_slots(
         if n < FETCHED:
             source = fetched
         chunks = tl.cdiv(field.words, TILES * BLOCK)
-        mine = due & (source != slot) & (left >= 0) & (left < field.layers * chunks)
+        pieces = tl.cast(field.layers, tl.int64) * chunks
+        mine = due & (source != slot) & (left >= 0) & (left < pieces)
         piece = tl.maximum(left, 0)
         words = tl.multiple_of(field.words, VECTOR)
         limit = channels_if(mine, words, VECTOR)
@@ -134,7 +136,7 @@ def commit_slots(
         for tile in tl.static_range(TILES):
             w = start + tile * BLOCK + tl.arange(0, BLOCK)
             tl.store(target + w, tiles[tile], mask=w < limit)
-        left -= field.layers * chunks
+        left -= pieces
     if (part == 0) & due:
         if RING:
             cursor = cursor_of(owner, windows) + accepted.to(tl.int32)

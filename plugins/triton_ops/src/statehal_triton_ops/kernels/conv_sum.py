@@ -1,4 +1,4 @@
-"""The sum of one token: the same instructions whichever kernel computes it, so that its bits do not tell which one did."""
+"""The sum of one token: the same instructions whichever kernel computes it, so its bits do not tell."""
 
 import triton
 import triton.language as tl

@@ -8,12 +8,13 @@ from statehal_triton_ops.kernels.kv_rope import store_turned, turned
 from statehal_triton_ops.kernels.kv_write import load_heads
 from statehal_triton_ops.kernels.rotate import inverse_norm, weighted
 from statehal_triton_ops.kernels.store import UNSCALED, divisor, load_ids, store_part
+from statehal_triton_ops.kernels.values import widen
 
 
 @triton.jit
 def write_latent_rows(
     kv_c, k_pe, ids, count, rank, rope_dim, rope, weight, field, scale,
-    ROWS: tl.constexpr, RANK_BLOCK: tl.constexpr, PE_BLOCK: tl.constexpr, HALF_BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, RANK_BLOCK: tl.constexpr, PE_BLOCK: tl.constexpr, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr,
     REST_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr, NORM: tl.constexpr, ROTATED: tl.constexpr,
     DIGITS: tl.constexpr, CHUNK: tl.constexpr, STORED: tl.constexpr, SCALE: tl.constexpr,
 ):  # fmt: skip
@@ -28,7 +29,7 @@ def write_latent_rows(
         weight: a ``Weight``, used if ``NORM``.
         field, scale: as of ``store_heads``.
         RANK_BLOCK, PE_BLOCK: of the two parts, powers of two.
-        HALF_BLOCK, REST_BLOCK, INTERLEAVED: as of ``turned``.
+        HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED: as of ``turned``.
         DIGITS, CHUNK, STORED, SCALE: as of ``store_part``.
     """
     token = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -42,7 +43,7 @@ def write_latent_rows(
     d = tl.arange(0, RANK_BLOCK)
     content = load_heads(kv_c, token, head, mask, d, d < rank)
     if NORM:
-        wide = content.to(tl.float32)
+        wide = widen(content)
         factor = inverse_norm(tl.sum(wide * wide, axis=1), rank, weight.eps)
         store_part(
             weighted(wide, factor, weight, d, d < rank), d, d < rank, by, at, head, mask, field,
@@ -53,11 +54,11 @@ def write_latent_rows(
 
     if ROTATED:
         first, second, rest = turned(
-            k_pe, token, head, mask, rope, weight, rope_dim, HALF_BLOCK, REST_BLOCK, INTERLEAVED, False
+            k_pe, token, head, mask, rope, weight, rope_dim, HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, False, False
         )
         store_turned(
-            first, second, rest, rank, by, at, head, mask, rope, rope_dim, field,
-            HALF_BLOCK, REST_BLOCK, INTERLEAVED, DIGITS, CHUNK, STORED, SCALE,
+            first, second, rest, rank, by, at, head, mask, rope_dim, field,
+            HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, DIGITS, CHUNK, STORED, SCALE,
         )  # fmt: skip
     else:
         d = tl.arange(0, PE_BLOCK)

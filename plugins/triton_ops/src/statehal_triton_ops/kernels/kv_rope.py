@@ -7,7 +7,7 @@ from statehal_triton_ops.kernels.encode import AS_IS
 from statehal_triton_ops.kernels.kv_write import load_heads, store_heads
 from statehal_triton_ops.kernels.rotate import angles, inverse_norm, turn, weighted
 from statehal_triton_ops.kernels.store import BY_HEAD, UNSCALED, divisor, keep_scale, load_ids, peak, store_part
-from statehal_triton_ops.kernels.values import narrow
+from statehal_triton_ops.kernels.values import narrow, widen
 
 
 @triton.jit
@@ -20,7 +20,8 @@ def store_out(out, token, head, mask, d, d_mask, values):
 @triton.jit
 def turned(
     x, token, head, mask, rope, weight, dim,
-    HALF_BLOCK: tl.constexpr, REST_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr, NORM: tl.constexpr,
+    HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, REST_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr,
+    SECTIONS: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """Head rows of ``x``, normalised and rotated, float32.
 
@@ -30,30 +31,32 @@ def turned(
         rope: a ``Rope``.
         weight: a ``Weight``, used if ``NORM``.
         dim: elements of a head.
-        HALF_BLOCK: ``rope.half`` or the next power of two.
+        HALF: how many pairs there are.
+        HALF_BLOCK: ``HALF`` or the next power of two.
         REST_BLOCK: of the elements past the rotated ones, or the next power of two; 0 where there are none.
         INTERLEAVED: whether a pair is two neighbours.
+        SECTIONS: as of ``angles``.
         NORM: whether rows are normalised.
 
     Returns:
         The first elements of the pairs ``[rows, HALF_BLOCK]``, the second ones, and the rest ``[rows, REST_BLOCK]``.
     """
     f = tl.arange(0, HALF_BLOCK)
-    f_mask = f < rope.half
+    f_mask = f < HALF
     if INTERLEAVED:
         pair = tl.arange(0, 2 * HALF_BLOCK)
-        both = load_heads(x, token, head, mask, pair, pair < 2 * rope.half).to(tl.float32)
+        both = widen(load_heads(x, token, head, mask, pair, pair < 2 * HALF))
         first, second = tl.split(tl.reshape(both, (both.shape[0], HALF_BLOCK, 2)))
         d_first, d_second = 2 * f, 2 * f + 1
     else:
-        d_first, d_second = f, rope.half + f
-        first = load_heads(x, token, head, mask, d_first, f_mask).to(tl.float32)
-        second = load_heads(x, token, head, mask, d_second, f_mask).to(tl.float32)
+        d_first, d_second = f, HALF + f
+        first = widen(load_heads(x, token, head, mask, d_first, f_mask))
+        second = widen(load_heads(x, token, head, mask, d_second, f_mask))
     rest = first
     d_rest = f
     if REST_BLOCK > 0:
-        d_rest = 2 * rope.half + tl.arange(0, REST_BLOCK)
-        rest = load_heads(x, token, head, mask, d_rest, d_rest < dim).to(tl.float32)
+        d_rest = 2 * HALF + tl.arange(0, REST_BLOCK)
+        rest = widen(load_heads(x, token, head, mask, d_rest, d_rest < dim))
     if NORM:
         squares = tl.sum(first * first + second * second, axis=1)
         if REST_BLOCK > 0:
@@ -63,7 +66,7 @@ def turned(
         second = weighted(second, factor, weight, d_second, f_mask)
         if REST_BLOCK > 0:
             rest = weighted(rest, factor, weight, d_rest, d_rest < dim)
-    cos, sin = angles(rope, token, mask, f, f_mask)
+    cos, sin = angles(rope, token, mask, f, f_mask, HALF, SECTIONS)
     first, second = turn(first, second, cos, sin)
     return first, second, rest
 
@@ -76,40 +79,40 @@ def joined(first, second, HALF_BLOCK: tl.constexpr):
 
 @triton.jit
 def store_turned_out(
-    out, token, head, mask, rope, dim, first, second, rest,
-    HALF_BLOCK: tl.constexpr, REST_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr,
+    out, token, head, mask, dim, first, second, rest,
+    HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, REST_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
     """Write what ``turned`` gave to a tensor such as it came from."""
     f = tl.arange(0, HALF_BLOCK)
     if INTERLEAVED:
         pair = tl.arange(0, 2 * HALF_BLOCK)
-        store_out(out, token, head, mask, pair, pair < 2 * rope.half, joined(first, second, HALF_BLOCK))
+        store_out(out, token, head, mask, pair, pair < 2 * HALF, joined(first, second, HALF_BLOCK))
     else:
-        store_out(out, token, head, mask, f, f < rope.half, first)
-        store_out(out, token, head, mask, rope.half + f, f < rope.half, second)
+        store_out(out, token, head, mask, f, f < HALF, first)
+        store_out(out, token, head, mask, HALF + f, f < HALF, second)
     if REST_BLOCK > 0:
-        d = 2 * rope.half + tl.arange(0, REST_BLOCK)
+        d = 2 * HALF + tl.arange(0, REST_BLOCK)
         store_out(out, token, head, mask, d, d < dim, rest)
 
 
 @triton.jit
 def store_turned(
-    first, second, rest, offset, by, ids, head, mask, rope, dim, field,
-    HALF_BLOCK: tl.constexpr, REST_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr, DIGITS: tl.constexpr,
-    CHUNK: tl.constexpr, STORED: tl.constexpr, SCALE: tl.constexpr,
+    first, second, rest, offset, by, ids, head, mask, dim, field,
+    HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, REST_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr,
+    DIGITS: tl.constexpr, CHUNK: tl.constexpr, STORED: tl.constexpr, SCALE: tl.constexpr,
 ):  # fmt: skip
     """Store what ``turned`` gave in a field, from element ``offset`` of a row on; arguments as of ``store_part``."""
     f = tl.arange(0, HALF_BLOCK)
     if INTERLEAVED:
         pair = tl.arange(0, 2 * HALF_BLOCK)
         both = joined(first, second, HALF_BLOCK)
-        store_part(both, offset + pair, pair < 2 * rope.half, by, ids, head, mask, field, DIGITS, CHUNK, STORED, SCALE)
+        store_part(both, offset + pair, pair < 2 * HALF, by, ids, head, mask, field, DIGITS, CHUNK, STORED, SCALE)
     else:
-        store_part(first, offset + f, f < rope.half, by, ids, head, mask, field, DIGITS, CHUNK, STORED, SCALE)
-        f_second = offset + rope.half + f
-        store_part(second, f_second, f < rope.half, by, ids, head, mask, field, DIGITS, CHUNK, STORED, SCALE)
+        store_part(first, offset + f, f < HALF, by, ids, head, mask, field, DIGITS, CHUNK, STORED, SCALE)
+        f_second = offset + HALF + f
+        store_part(second, f_second, f < HALF, by, ids, head, mask, field, DIGITS, CHUNK, STORED, SCALE)
     if REST_BLOCK > 0:
-        d = 2 * rope.half + tl.arange(0, REST_BLOCK)
+        d = 2 * HALF + tl.arange(0, REST_BLOCK)
         store_part(rest, offset + d, d < dim, by, ids, head, mask, field, DIGITS, CHUNK, STORED, SCALE)
 
 
@@ -117,8 +120,8 @@ def store_turned(
 def rope_write_kv(
     q, k, v, q_out, k_out, k_ids, v_ids, scale_ids, q_heads, heads, q_count, count, q_programs, programs, rope,
     q_weight, k_weight, k_field, v_field, k_scale, v_scale, k_scales, v_scales,
-    ROWS: tl.constexpr, K_DIM: tl.constexpr, HALF_BLOCK: tl.constexpr, REST_BLOCK: tl.constexpr,
-    INTERLEAVED: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr, K_OUT: tl.constexpr,
+    ROWS: tl.constexpr, K_DIM: tl.constexpr, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, REST_BLOCK: tl.constexpr,
+    INTERLEAVED: tl.constexpr, SECTIONS: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr, K_OUT: tl.constexpr,
     V_DIM: tl.constexpr, V_BLOCK: tl.constexpr, K_DIGITS: tl.constexpr, K_CHUNK: tl.constexpr, V_DIGITS: tl.constexpr,
     V_CHUNK: tl.constexpr, K_STORED: tl.constexpr, V_STORED: tl.constexpr, K_SCALE: tl.constexpr,
     V_SCALE: tl.constexpr, KEPT: tl.constexpr, SCALE_DIGITS: tl.constexpr,
@@ -132,17 +135,17 @@ def rope_write_kv(
         row = program * ROWS + tl.arange(0, ROWS)
         token, head, mask = row // q_heads, row % q_heads, row < q_count
         first, second, rest = turned(
-            q, token, head, mask, rope, q_weight, K_DIM, HALF_BLOCK, REST_BLOCK, INTERLEAVED, Q_NORM
+            q, token, head, mask, rope, q_weight, K_DIM, HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, SECTIONS, Q_NORM
         )
         tl.debug_barrier()
         store_turned_out(
-            q_out, token, head, mask, rope, K_DIM, first, second, rest, HALF_BLOCK, REST_BLOCK, INTERLEAVED
+            q_out, token, head, mask, K_DIM, first, second, rest, HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED
         )
     elif program < q_programs + programs:
         row = (program - q_programs) * ROWS + tl.arange(0, ROWS)
         token, head, mask = row // heads, row % heads, row < count
         first, second, rest = turned(
-            k, token, head, mask, rope, k_weight, K_DIM, HALF_BLOCK, REST_BLOCK, INTERLEAVED, K_NORM
+            k, token, head, mask, rope, k_weight, K_DIM, HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, SECTIONS, K_NORM
         )
         ids = load_ids(k_ids, token, mask)
         by = tl.zeros_like(token).to(tl.float32)
@@ -155,13 +158,13 @@ def rope_write_kv(
             if KEPT:
                 keep_scale(by, scale_ids, token, head, mask, k_scales, SCALE_DIGITS)
         store_turned(
-            first, second, rest, 0, by, ids, head, mask, rope, K_DIM, k_field,
-            HALF_BLOCK, REST_BLOCK, INTERLEAVED, K_DIGITS, K_CHUNK, K_STORED, K_SCALE,
+            first, second, rest, 0, by, ids, head, mask, K_DIM, k_field,
+            HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, K_DIGITS, K_CHUNK, K_STORED, K_SCALE,
         )  # fmt: skip
         if K_OUT:
             tl.debug_barrier()
             store_turned_out(
-                k_out, token, head, mask, rope, K_DIM, first, second, rest, HALF_BLOCK, REST_BLOCK, INTERLEAVED
+                k_out, token, head, mask, K_DIM, first, second, rest, HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED
             )
     else:
         row = (program - q_programs - programs) * ROWS + tl.arange(0, ROWS)

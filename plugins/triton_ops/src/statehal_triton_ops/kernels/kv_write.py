@@ -5,6 +5,7 @@ import triton.language as tl
 
 from statehal_triton_ops.kernels.encode import AS_IS
 from statehal_triton_ops.kernels.store import BY_HEAD, UNSCALED, divisor, keep_scale, load_ids, peak, store_part
+from statehal_triton_ops.kernels.values import widen
 
 
 @triton.jit
@@ -46,7 +47,7 @@ def store_heads(
     by = tl.zeros_like(row).to(tl.float32)
     if STORED != AS_IS and SCALE != UNSCALED:
         if SCALE == BY_HEAD:
-            by = peak(values.to(tl.float32))
+            by = peak(widen(values))
         by = divisor(by, scale, STORED, SCALE)
         if KEPT:
             keep_scale(by, scale_ids, token, head, mask, scales, SCALE_DIGITS)

@@ -5,20 +5,21 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from statehal_triton_ops.kernels.values import widen
+
 
 class Rope(NamedTuple):
     """Angles of tokens.
 
     Attributes:
         positions: integers ``[tokens]``, or ``[3, tokens]`` with sections.
-        s_axis: from one row of positions to the next; 0 without sections.
+        s_axis: from one row of positions to the next.
         s_token: from one token to the next.
-        table: ``[max_position, 2 * half]``, cosines then sines.
+        table: ``[max_position, 2 * HALF]``, cosines then sines.
         s_position: from one row of the table to the next.
         s_column: from one column to the next.
         last: the last position of the table.
-        half: frequencies.
-        second: the first frequency that takes the second row of positions.
+        second: with sections, the first frequency that takes the second row of positions.
         third: the first that takes the third.
     """
 
@@ -29,7 +30,6 @@ class Rope(NamedTuple):
     s_position: int
     s_column: int
     last: int
-    half: int
     second: int
     third: int
 
@@ -43,19 +43,30 @@ class Weight(NamedTuple):
 
 
 @triton.jit
-def angles(rope, token, mask, f, f_mask):
+def angles(rope, token, mask, f, f_mask, HALF: tl.constexpr, SECTIONS: tl.constexpr):
     """Cosines and sines of frequencies ``f`` for tokens, float32 ``[rows, frequencies]``.
 
     A position outside of the table takes its nearest one.
+
+    Args:
+        rope: a ``Rope``.
+        token, mask: ``[rows]``.
+        f, f_mask: ``[frequencies]``.
+        HALF: how many frequencies there are.
+        SECTIONS: whether frequencies take different rows of positions.
     """
-    axis = (f >= rope.second).to(tl.int64) + (f >= rope.third).to(tl.int64)
     both = mask[:, None] & f_mask[None, :]
-    at = axis[None, :] * rope.s_axis + token[:, None].to(tl.int64) * rope.s_token
-    position = tl.load(rope.positions + at, mask=both, other=0).to(tl.int64)
+    if SECTIONS:
+        axis = (f >= rope.second).to(tl.int64) + (f >= rope.third).to(tl.int64)
+        at = axis[None, :] * rope.s_axis + token[:, None].to(tl.int64) * rope.s_token
+        position = tl.load(rope.positions + at, mask=both, other=0).to(tl.int64)
+    else:
+        at = token.to(tl.int64) * rope.s_token
+        position = tl.load(rope.positions + at, mask=mask, other=0).to(tl.int64)[:, None]
     position = tl.minimum(tl.maximum(position, 0), rope.last)
     at = position * rope.s_position + f[None, :].to(tl.int64) * rope.s_column
-    cos = tl.load(rope.table + at, mask=both, other=0.0).to(tl.float32)
-    sin = tl.load(rope.table + at + rope.half * rope.s_column, mask=both, other=0.0).to(tl.float32)
+    cos = widen(tl.load(rope.table + at, mask=both, other=0.0))
+    sin = widen(tl.load(rope.table + at + HALF * rope.s_column, mask=both, other=0.0))
     return cos, sin
 
 
@@ -69,7 +80,7 @@ def inverse_norm(squares, dim, eps):
 @triton.jit
 def weighted(x, factor, weight, d, d_mask):
     """``x * factor * weight[d]`` of float32 ``x`` ``[rows, dim]`` with ``factor`` ``[rows]``."""
-    by = tl.load(weight.ptr + d.to(tl.int64) * weight.stride, mask=d_mask, other=0.0).to(tl.float32)
+    by = widen(tl.load(weight.ptr + d.to(tl.int64) * weight.stride, mask=d_mask, other=0.0))
     return x * factor[:, None] * by[None, :]
 
 

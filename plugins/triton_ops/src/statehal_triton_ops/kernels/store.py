@@ -5,7 +5,7 @@ import triton.language as tl
 
 from statehal_triton_ops.kernels.encode import AS_IS, computed_scale, encode
 from statehal_triton_ops.kernels.places import element_offset, row_offset, writable
-from statehal_triton_ops.kernels.values import narrow
+from statehal_triton_ops.kernels.values import narrow, widen
 
 UNSCALED = tl.constexpr(0)
 BY_NUMBER = tl.constexpr(1)
@@ -34,7 +34,7 @@ def divisor(peaks, scale, STORED: tl.constexpr, SCALE: tl.constexpr):
     if SCALE == BY_HEAD:
         by = computed_scale(peaks, STORED)
     elif SCALE == BY_TENSOR:
-        by = tl.zeros_like(peaks) + tl.load(scale).to(tl.float32)
+        by = tl.zeros_like(peaks) + widen(tl.load(scale))
     else:
         by = tl.zeros_like(peaks) + scale
     return by
@@ -82,9 +82,9 @@ def store_part(
         else:
             values = narrow(x, field.ptr.dtype.element_ty)
     elif SCALE == UNSCALED:
-        values = encode(x.to(tl.float32), STORED)
+        values = encode(widen(x), STORED)
     else:
-        values = encode(tl.div_rn(x.to(tl.float32), tl.broadcast_to(by[:, None], x.shape)), STORED)
+        values = encode(tl.div_rn(widen(x), tl.broadcast_to(by[:, None], x.shape)), STORED)
     live = mask & writable(ids, field)
     row = row_offset(tl.where(live, ids, 0), field, DIGITS)
     at = row[:, None] + element_offset(head[:, None], d[None, :], field, CHUNK)

@@ -3,6 +3,7 @@
 The interpreter (``TRITON_INTERPRET=1``) differs from compiled code in these points, and kernels keep to these rules:
 
 - It truncates float32 to bfloat16, where devices round to nearest even: cast with ``narrow``.
+- It gives bfloat16 values below the smallest normal one another exponent in float32: cast with ``widen``.
 - It drops a carry in casts to fp8: encode with ``statehal_triton_ops.kernels.encode``.
 - It computes bfloat16 arithmetic wrongly: widen to float32 first, as all kernels do on devices, too.
 - A scalar bool cannot be a mask, nor be combined with one: restrict a mask with ``where_true``.
@@ -27,6 +28,15 @@ def narrow(x, dtype: tl.constexpr):
         return bits.to(tl.uint16).to(tl.bfloat16, bitcast=True)
     else:
         return x.to(dtype)
+
+
+@triton.jit
+def widen(x):
+    """Values of a floating dtype in float32."""
+    if INTERPRETED and x.dtype == tl.bfloat16:
+        return (x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+    else:
+        return x.to(tl.float32)
 
 
 @triton.jit

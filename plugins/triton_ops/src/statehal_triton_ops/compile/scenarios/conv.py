@@ -67,7 +67,7 @@ def _cases() -> Iterator[Case]:
             if drafts != 4:
                 yield Case(width, "bfloat16", drafts=drafts)
     yield Case(4, "bfloat16", channels=2056)
-    yield Case(4, "bfloat16", channels=96)
+    yield Case(4, "bfloat16", channels=1536)
     yield Case(4, "bfloat16", replay=True)
     yield Case(4, "bfloat16", recurrent=False)
     yield Case(4, "bfloat16", ids="int32")
