@@ -13,6 +13,7 @@ from statehal_triton_ops.conv.commits import Step
 from statehal_triton_ops.conv.prefills import Sequences
 from statehal_triton_ops.conv.steps import apart
 from statehal_triton_ops.conv.views import serves
+from statehal_triton_ops.launch import CAPTURABLE
 from statehal_triton_ops.page_copies import copy_pages, zero_pages
 
 __all__ = ["TritonCausalConv1d", "serves"]
@@ -36,7 +37,7 @@ class TritonCausalConv1d:
         tuning: how kernels divide their work.
     """
 
-    graph_capturable = True
+    graph_capturable = CAPTURABLE
     host_sync_free = True
 
     def __init__(self, request: CausalConv1dRequest, tuning: conv.ConvTuning | None = None) -> None:

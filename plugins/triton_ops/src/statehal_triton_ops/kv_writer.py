@@ -15,7 +15,7 @@ from statehal_triton_ops.kernels import encode, kv_latent, kv_rope, kv_write, st
 from statehal_triton_ops.kernels.places import HeadRows
 from statehal_triton_ops.kernels.rotate import Rope, Weight
 from statehal_triton_ops.kernels.units import Ids
-from statehal_triton_ops.launch import launch
+from statehal_triton_ops.launch import CAPTURABLE, launch
 from statehal_triton_ops.row_copies import RowCopies
 from statehal_triton_ops.tuning import KVTuning
 
@@ -36,7 +36,7 @@ class TritonKVWriter:
     ``move`` of more than 4096 tokens takes two.
     """
 
-    graph_capturable = True
+    graph_capturable = CAPTURABLE
     host_sync_free = True
 
     def __init__(self, request: KVWriteRequest, tuning: KVTuning | None = None) -> None:

@@ -7,6 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import triton
+
+CAPTURABLE = not triton.knobs.runtime.interpret
+"""Whether launches can be captured in a graph: interpreted on the host, they are no work of a device."""
+
+
+def compile_options(*, nvidia: bool) -> dict[str, Any]:
+    """How every kernel is compiled.
+
+    Multiplications and additions are not contracted, so that a value has the same bits whichever kernel computed it;
+    kernels ask for a fused multiply-add where they want one. On NVIDIA the most registers that there are may be used:
+    left to itself, ptxas spills some although it has not come near.
+    """
+    return {"enable_fp_fusion": False} | ({"maxnreg": 255} if nvidia else {})
+
+
+OPTIONS = compile_options(nvidia=torch.version.hip is None)
 
 
 @dataclass(frozen=True)
@@ -32,11 +49,7 @@ _recorder: ContextVar[Callable[[Launch], None] | None] = ContextVar("statehal_tr
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int = 4, **constants: Any) -> None:
-    """Run a kernel on the device of its tensors; a grid with no program does nothing.
-
-    Multiplications and additions are not contracted by the compiler, so that a value has the same bits whichever kernel
-    computed it; kernels ask for a fused multiply-add where they want one.
-    """
+    """Run a kernel on the device of its tensors; a grid with no program does nothing."""
     if 0 in grid:
         return
     recorder = _recorder.get()
@@ -46,10 +59,10 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int =
     parts = (part for one in arguments for part in (one if isinstance(one, tuple) else (one,)))
     device = next(part.device for part in parts if isinstance(part, torch.Tensor))
     if device.type == "cpu" or device.index == torch.accelerator.current_device_index():
-        kernel[grid](*arguments, num_warps=num_warps, enable_fp_fusion=False, **constants)
+        kernel[grid](*arguments, num_warps=num_warps, **OPTIONS, **constants)
         return
     with torch.accelerator.device_index(device.index):
-        kernel[grid](*arguments, num_warps=num_warps, enable_fp_fusion=False, **constants)
+        kernel[grid](*arguments, num_warps=num_warps, **OPTIONS, **constants)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from statehal.arguments.memory import require_gather_out, require_scatter_rows
+from statehal_triton_ops.launch import CAPTURABLE
 from statehal_triton_ops.page_copies import copy_pages, zero_pages
 from statehal_triton_ops.row_access import gather, scatter
 from statehal_triton_ops.translation import translate, update_table
@@ -19,7 +20,7 @@ class TritonMemoryOps:
     than three axes; and ``copy_pages`` of more than 4096 pages, which takes two launches and scratch memory.
     """
 
-    graph_capturable = True
+    graph_capturable = CAPTURABLE
     host_sync_free = True
 
     def __init__(self, device: str) -> None:

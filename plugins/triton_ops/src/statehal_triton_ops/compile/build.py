@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from statehal_triton_ops.compile.rows import Specialised
 from statehal_triton_ops.compile.targets import Target
+from statehal_triton_ops.launch import compile_options
 
 # As the launcher compiles, and whatever the user's own environment says.
 ENVIRONMENT = {"TRITON_DEFAULT_FP_FUSION": "0", "TRITON_ALWAYS_COMPILE": "0"}
@@ -63,7 +63,7 @@ def build(specialised: Specialised, target: Target) -> Compiled:
 
     kernel = getattr(importlib.import_module(specialised.module), specialised.function)
     source = triton.compiler.ASTSource(kernel, specialised.signature, specialised.constants, specialised.attributes)
-    options: dict[str, Any] = {"num_warps": specialised.num_warps, "enable_fp_fusion": False}
+    options = {"num_warps": specialised.num_warps} | compile_options(nvidia=target.backend == "cuda")
     made = triton.compile(source, target=target.triton(), options=options)
     text, binary = ("ptx", "cubin") if target.backend == "cuda" else ("amdgcn", "hsaco")
     return Compiled(

@@ -15,6 +15,7 @@ from statehal_triton_ops.kernels.conv_windows import (
     widened,
     window_start,
 )
+from statehal_triton_ops.kernels.values import widen
 
 
 @triton.jit
@@ -48,7 +49,7 @@ def decode_conv(
     taps = load_taps(taps_ptr, c, channels, WIDTH, VECTOR)
     cursor = cursor_of(slot, windows)
     kept = load_history(slot, cursor, windows, c, limit, WIDTH, RING, VECTOR)
-    y = convolved(widened(kept), x.to(tl.float32), taps, out_ptr.dtype.element_ty, WIDTH, SILU)
+    y = convolved(widened(kept), widen(x), taps, out_ptr.dtype.element_ty, WIDTH, SILU)
     if x_ptr.dtype != windows.ptr.dtype:
         tl.debug_barrier()  # other threads load an element of the window than store it
     tl.store(out_ptr + row_start(request, s_out, VECTOR) + c, tl.where(c < limit, y, 0.0), mask=c < channels)

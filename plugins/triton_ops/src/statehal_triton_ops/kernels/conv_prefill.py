@@ -13,6 +13,7 @@ from statehal_triton_ops.kernels.conv_windows import (
     window_start,
     zero_rows,
 )
+from statehal_triton_ops.kernels.values import widen
 
 
 @triton.jit
@@ -135,7 +136,7 @@ def prefill_conv(
         for back in tl.static_range(WIDTH - 1):
             row = first + (back - (WIDTH - 1))
             one = load_input(row, start, x_ptr, s_x, slot, cursor, windows, c, limit, old_limit, WIDTH, RING, VECTOR)
-            history = history + (one.to(tl.float32),)
+            history = history + (widen(one),)
         for group in range(first, at, ROWS):
             xs = ()
             for n in tl.static_range(ROWS):
@@ -143,7 +144,7 @@ def prefill_conv(
                 xs = xs + (tl.load(x_ptr + row_start(group + n, s_x, VECTOR) + c, mask=c < some, other=0.0),)
             for n in tl.static_range(ROWS):
                 some = channels_if(group + n < at, channels, VECTOR)
-                wide = xs[n].to(tl.float32)
+                wide = widen(xs[n])
                 y = convolved(history, wide, taps, out_ptr.dtype.element_ty, WIDTH, SILU)
                 history = history[1:] + (wide,)
                 tl.store(out_ptr + row_start(group + n, s_out, VECTOR) + c, y, mask=c < some)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from statehal_triton_ops.kernels.conv_windows import named_slot
+from statehal_triton_ops.kernels.conv_windows import named_slot, whole
 
 
 class WordRows(NamedTuple):
@@ -34,7 +34,7 @@ class WordRows(NamedTuple):
 def row_word(field, layer, slot, row, VECTOR: tl.constexpr):
     """Words from the start of the buffer to a row."""
     offset = field.base + tl.cast(layer, tl.int64) * field.s_layer + tl.cast(slot, tl.int64) * field.s_slot
-    return tl.multiple_of(offset + tl.cast(row, tl.int64) * field.s_row, VECTOR)
+    return whole(offset + tl.cast(row, tl.int64) * field.s_row, VECTOR)
 
 
 @triton.jit

@@ -17,6 +17,7 @@ from statehal_triton_ops.kernels.conv_windows import (
     window_start,
     zero_rows,
 )
+from statehal_triton_ops.kernels.values import widen
 
 
 @triton.jit
@@ -88,7 +89,7 @@ def verify_conv(
             xs = xs + (tl.load(x_ptr + row_start(first + group + n, s_x, VECTOR) + c, mask=c < some, other=0.0),)
         for n in tl.static_range(ROWS):
             some = channels_if(group + n < count, channels, VECTOR)
-            wide = xs[n].to(tl.float32)
+            wide = widen(xs[n])
             y = convolved(history, wide, taps, out_ptr.dtype.element_ty, WIDTH, SILU)
             history = history[1:] + (wide,)
             tl.store(out_ptr + row_start(first + group + n, s_out, VECTOR) + c, y, mask=c < some)
@@ -153,7 +154,7 @@ def verify_conv_tree(
             some = channels_if(position > 0, limit, VECTOR)
             row = placed_row(cursor, tl.maximum(position, 1), windows, RING)
             stored = tl.load(windows.ptr + window_start(slot, row, windows, VECTOR) + c, mask=c < some, other=0.0)
-            lines = lines + (tl.where(c < some, stored, kept[0]).to(tl.float32),)
+            lines = lines + (widen(tl.where(c < some, stored, kept[0])),)
             parent = tl.load(parents_ptr + first + tl.maximum(place, 0)).to(tl.int64)
             parent = tl.minimum(tl.maximum(parent, -1), place - 1).to(tl.int32)
             place = tl.where(place < 0, place - 1, parent)

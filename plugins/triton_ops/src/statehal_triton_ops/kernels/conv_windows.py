@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from statehal_triton_ops.kernels.values import widen
+
 
 class Windows(NamedTuple):
     """The windows of one layer, and the cursors of all; strides count elements.
@@ -64,22 +66,30 @@ def placed_row(cursor, position, windows, RING: tl.constexpr):
 
 
 @triton.jit
+def whole(offset, VECTOR: tl.constexpr):
+    """``offset``, a number of whole vectors, in a form that says so.
+
+    A hint (``tl.multiple_of``) would be gone with the operation that it stands on, where that is folded away.
+    """
+    return (offset // VECTOR) * VECTOR
+
+
+@triton.jit
 def row_start(row, stride, VECTOR: tl.constexpr):
     """Elements to a row; rows lie whole vectors apart."""
-    return tl.multiple_of(tl.cast(row, tl.int64) * stride, VECTOR)
+    return whole(tl.cast(row, tl.int64) * stride, VECTOR)
 
 
 @triton.jit
 def window_start(slot, row, windows, VECTOR: tl.constexpr):
     """Elements from ``windows.ptr`` to a row of a slot."""
-    offset = slot * windows.s_slot + tl.cast(row, tl.int64) * windows.s_row
-    return tl.multiple_of(offset, VECTOR)
+    return whole(slot * windows.s_slot + tl.cast(row, tl.int64) * windows.s_row, VECTOR)
 
 
 @triton.jit
 def channels_if(condition, channels, VECTOR: tl.constexpr):
     """``channels`` where the scalar ``condition`` holds, else 0: channels below it are meant."""
-    return tl.multiple_of(tl.where(condition, channels, 0), VECTOR)
+    return whole(tl.where(condition, channels, 0), VECTOR)
 
 
 @triton.jit
@@ -106,7 +116,7 @@ def widened(rows):
     """Rows in float32."""
     wide = ()
     for index in tl.static_range(len(rows)):
-        wide = wide + (rows[index].to(tl.float32),)
+        wide = wide + (widen(rows[index]),)
     return wide
 
 
