@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types contracts examples docs thorough doctor conformance matrix interpreted mutants bench
+.PHONY: help demo test check lint format types contracts examples docs thorough doctor conformance matrix interpreted kernels mutants bench
 .PHONY: dist clean
 
 help: ## this list
@@ -60,6 +60,10 @@ matrix: $(STAMP) ## the kit on every backend that is ready here: docs/conformanc
 
 interpreted: $(STAMP) ## the kit on GPU kernels in Triton's interpreter, a long time: docs/conformance/cuda_triton-cpu.json
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/python -m statehal.testing.matrix . cuda_triton dev
+
+kernels: $(STAMP) ## every Triton kernel compiled for nine GPUs, most of an hour: docs/kernels.md; ARGS=--quick
+	mkdir -p docs/compile && $(BIN)/statehal-triton-ops compile --summary $(ARGS) > docs/compile/summary.json
+	$(BIN)/python -m statehal_triton_ops.compile.page docs/compile/summary.json docs/kernels.md
 
 mutants: $(STAMP) ## every planted fault against every check, a long time: docs/conformance/mutants.md
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m conformance.grid ../docs/conformance/mutants.md $(ARGS)
