@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types contracts examples docs thorough doctor conformance matrix interpreted kernels mutants bench
+.PHONY: help demo test check lint format types contracts examples docs thorough doctor conformance matrix interpreted oldest kernels mutants bench
 .PHONY: dist clean
 
 help: ## this list
@@ -61,6 +61,12 @@ matrix: $(STAMP) ## the kit on every backend that is ready here: docs/conformanc
 interpreted: $(STAMP) ## the kit on GPU kernels in Triton's interpreter, a long time: docs/conformance/cuda_triton-cpu.json
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/python -m statehal.testing.matrix . cuda_triton dev
 
+oldest: ## the tests of Triton kernels with the oldest Triton that is supported, in an environment of its own
+	$(MAKE) VENV=.venv-oldest .venv-oldest/.installed
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check triton==3.6.0 'numpy<2.4'
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup \
+	    plugins tests/test_interpreted.py $(ARGS)
+
 kernels: $(STAMP) ## every Triton kernel compiled for nine GPUs, most of an hour: docs/kernels.md; ARGS=--quick
 	mkdir -p docs/compile && $(BIN)/statehal-triton-ops compile --summary $(ARGS) > docs/compile/summary.json
 	$(BIN)/python -m statehal_triton_ops.compile.page docs/compile/summary.json docs/kernels.md
@@ -75,7 +81,7 @@ dist: $(STAMP) ## all wheels and source archives, into dist/
 	set -e; for project in $(DISTS); do $(BIN)/python -m build --no-isolation --outdir $(DIST) $$project; done
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) $(DIST) $(SITE) build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest $(DIST) $(SITE) build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 $(STAMP): requirements-dev.txt constraints.txt $(DISTS:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -11,6 +11,7 @@ import triton
 from statehal.errors import EnvError
 from statehal.layout import PoolLayout
 from statehal.spec import Attention, ConvRecurrent, Latent
+from statehal_cuda_triton import statehal_backend_info
 from statehal_cuda_triton.layouts import LAYOUT, conv_layout, pool_layout
 from statehal_cuda_triton.probe import probe
 from statehal_cuda_triton.tuning import BY_CAPABILITY, Tuning, compiled, tuning
@@ -114,3 +115,13 @@ def test_every_tuning_is_compiled_ahead_of_time() -> None:
     (entry,) = entry_points(group="statehal_triton_ops.tunings", name="cuda_triton")
     assert entry.load() is compiled
     assert {one for _, one in compiled()} == {one for entry in BY_CAPABILITY.values() for one in (entry.kv, entry.conv)}
+
+
+@pytest.mark.parametrize(("value", "types", "priority"), [("1", {"cuda", "cpu"}, -100), ("0", {"cuda"}, 100)])
+def test_interpreted_it_is_offered_on_the_host_and_doctor_says_so(
+    value: str, types: set[str], priority: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", value)
+    info = statehal_backend_info()
+    assert (info.device_types, info.priority) == (types, priority)
+    assert "TRITON_INTERPRET" in {variable.name for variable in info.variables}

@@ -4,7 +4,7 @@ Discovery imports this module in every process that uses statehal, so it imports
 when they are asked.
 """
 
-from statehal.env import interpreted
+from statehal.env import TRITON_INTERPRET, interpreted
 from statehal.hookspecs import (
     CAPABILITIES,
     BackendInfo,
@@ -32,7 +32,7 @@ def statehal_backend_info() -> BackendInfo:
         contract=(0, 1),
         capabilities=CAPABILITIES,
         description="NVIDIA GPUs, Triton kernels",
-        variables=(LAYOUT,),
+        variables=(LAYOUT, TRITON_INTERPRET),
     )
 
 
