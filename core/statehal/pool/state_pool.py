@@ -72,6 +72,7 @@ class StatePool:
         self.forked = False
         # rounded up so that the buffer can be viewed as any dtype
         self.buffer = torch.zeros(-(-plan.total_bytes // 16) * 16, dtype=torch.uint8, device=self.device)
+        self.device = self.buffer.device  # "cuda" without an index would be another device once another is current
         self._work = DeviceWork(self)
         self._regions = {region.offset: SlabRegion(region.num_slabs) for region in plan.regions if region.shared}
         self.families = make_families(plan, self._regions, self._work.queue, hygiene, self._explain)

@@ -16,7 +16,8 @@ class ReferenceMemoryOps:
     host_sync_free = True
 
     def __init__(self, device: str = "cpu") -> None:
-        kind = torch.device(device).type
+        self._device = torch.device(device)
+        kind = self._device.type
         self._module = None if kind == "cpu" else torch.get_device_module(kind)
 
     def translate(
@@ -85,7 +86,8 @@ class ReferenceMemoryOps:
         if self._module is None:
             return None  # the host has done the work when the call returns
         event = self._module.Event()
-        event.record(stream)
+        # without a stream it would be the present one of the present device
+        event.record(self._module.current_stream(self._device) if stream is None else stream)
         return event
 
     def wait(self, event: Any) -> None:

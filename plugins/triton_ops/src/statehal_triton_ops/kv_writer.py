@@ -115,8 +115,8 @@ class TritonKVWriter:
         launch(
             kv_rope.rope_write_kv,
             (q_programs + 2 * programs,),
-            _head_rows(q),
-            _head_rows(k),
+            _head_rows(_apart(q, q_out)),
+            _head_rows(_apart(k, k_out)),
             _head_rows(v),
             _head_rows(result),
             _head_rows(k if k_out is None else k_out),
@@ -203,7 +203,7 @@ class TritonKVWriter:
             self._fields[name],
             encode.AS_IS.value if dtype == field.dtype else STORED.get(field.dtype, encode.AS_IS.value),
             _divided_by(field, scale),
-            1.0 if scale is None else scale.detach() if isinstance(scale, Tensor) else float(scale),
+            _scale(scale),
             self._fields[f"{name}_scale"] if field.scaled else None,
         )
 
@@ -212,8 +212,35 @@ class TritonKVWriter:
 
 
 def serves(layout: PoolLayout) -> bool:
-    """Whether the writer can address the fields of a layout."""
-    return all(addresses(field, layout) is not None for field in layout.fields)
+    """Whether the writer can address the fields of a layout: scales of K and V in one form."""
+    found = {field.name: addresses(field, layout) for field in layout.fields}
+    scales = {
+        (found[name], layout.form(name, layout.kinds(name)[0])) for name in ("k_scale", "v_scale") if name in found
+    }
+    return None not in found.values() and len(scales) < 2
+
+
+def _scale(scale: Tensor | float | None) -> Tensor | float:
+    """A scale as kernels take it; one byte is no type of every target."""
+    if isinstance(scale, Tensor):
+        return scale.detach().to(torch.float32) if scale.dtype.itemsize == 1 else scale.detach()
+    return 1.0 if scale is None else float(scale)
+
+
+def _apart(x: Tensor, out: Tensor | None) -> Tensor:
+    """``x``, or a copy where ``out`` lies over it in another way than being it: programs read what others write."""
+    rows = x.detach()
+    if out is None or (out.data_ptr() == x.data_ptr() and out.stride() == x.stride()):
+        return rows
+    ends = [
+        (
+            one.data_ptr(),
+            one.data_ptr()
+            + sum((n - 1) * s for n, s in zip(one.shape, one.stride(), strict=True)) * one.element_size(),
+        )
+        for one in (x, out)
+    ]
+    return rows.clone() if ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1] else rows
 
 
 def _divided_by(field: StoredField, scale: Tensor | float | None) -> int:
@@ -282,10 +309,11 @@ def _rope(positions: Tensor, cos_sin: Tensor, sections: tuple[int, ...] | None) 
 
 
 def _no_rope(stand_in: Tensor) -> Rope:
-    return Rope(stand_in, 0, 0, stand_in, 0, 0, 0, 0, 0)
+    bits = as_bits(stand_in.detach())
+    return Rope(bits, 0, 0, bits, 0, 0, 0, 0, 0)
 
 
 def _weight(weight: Tensor | None, stand_in: Tensor, eps: float) -> Weight:
     """The weight of a norm; without one the kernel does not look at it."""
-    held = stand_in if weight is None else weight
+    held = as_bits(stand_in) if weight is None else weight
     return Weight(held.detach(), held.stride(0), float(eps))

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import triton
 
+from statehal.errors import ArgumentError
+
 CAPTURABLE = not triton.knobs.runtime.interpret
 """Whether launches can be captured in a graph: interpreted on the host, they are no work of a device."""
 
@@ -57,7 +59,12 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int =
         recorder(Launch(kernel, grid, arguments, constants, num_warps))
         return
     parts = (part for one in arguments for part in (one if isinstance(one, tuple) else (one,)))
-    device = next(part.device for part in parts if isinstance(part, torch.Tensor))
+    devices = {part.device for part in parts if isinstance(part, torch.Tensor)}
+    if len(devices) > 1:
+        raise ArgumentError(
+            f"{kernel.fn.__name__}: its tensors are on {sorted(map(str, devices))}: expected one device"
+        )
+    (device,) = devices
     if device.type == "cpu" or device.index == torch.accelerator.current_device_index():
         kernel[grid](*arguments, num_warps=num_warps, **OPTIONS, **constants)
         return

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from statehal.errors import ArgumentError
 from statehal_triton_ops.axes import merged, row_tile, widest
+from statehal_triton_ops.fields import as_bits
 from statehal_triton_ops.kernels import rows as kernels
 from statehal_triton_ops.launch import launch
 
@@ -44,7 +45,7 @@ def _launch(name: str, view: Tensor, ids: Tensor, dense: Tensor, arguments: tupl
     unit = widest(view.data_ptr(), dense.data_ptr(), run, *strides[0], *strides[1])
     stored, given = (
         kernels.Rows(one, one.shape[0], s_row // unit, s_outer // unit, s_middle // unit, middle[0], run // unit)
-        for one, (s_row, s_outer, s_middle) in zip((view, dense), strides, strict=True)
+        for one, (s_row, s_outer, s_middle) in zip((as_bits(view), as_bits(dense)), strides, strict=True)
     )
     units = outer[0] * middle[0] * run // unit
     tile = row_tile(units)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from statehal_triton_ops.kernels.conv_rows import committed, path_token, ring_row, row_word
-from statehal_triton_ops.kernels.conv_windows import channels_if, cursor_of, named_slot
+from statehal_triton_ops.kernels.conv_windows import channels_if, cursor_of, named_slot, whole
 
 
 @triton.jit
@@ -50,7 +50,7 @@ def follow_path(
         mine = due & (part >= 0) & (part < pieces)
         piece = tl.maximum(part, 0)
         layer = piece // chunks
-        words = tl.multiple_of(field.words, VECTOR)
+        words = whole(field.words, VECTOR)
         limit = channels_if(mine, words, VECTOR)
         w = (piece % chunks) * BLOCK + tl.arange(0, BLOCK)
         first = tl.maximum(accepted - field.keep, 0)
@@ -124,7 +124,7 @@ def commit_slots(
         pieces = tl.cast(field.layers, tl.int64) * chunks
         mine = due & (source != slot) & (left >= 0) & (left < pieces)
         piece = tl.maximum(left, 0)
-        words = tl.multiple_of(field.words, VECTOR)
+        words = whole(field.words, VECTOR)
         limit = channels_if(mine, words, VECTOR)
         start = (piece % chunks) * (TILES * BLOCK)
         origin = words_ptr + row_word(field, piece // chunks, source, 0, VECTOR)

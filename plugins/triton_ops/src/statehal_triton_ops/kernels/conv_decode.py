@@ -7,11 +7,13 @@ from statehal_triton_ops.kernels.conv_sum import convolved, load_taps
 from statehal_triton_ops.kernels.conv_windows import (
     channels_if,
     cursor_of,
+    held,
     load_history,
     named_slot,
     place_history,
     placed_row,
     row_start,
+    whole,
     widened,
     window_start,
 )
@@ -39,7 +41,7 @@ def decode_conv(
     A program takes ``BLOCK`` channels of one request; it reads all that it needs before it writes, so ``out`` may be
     ``x``. Padding gives a zero row.
     """
-    channels = tl.multiple_of(channels, VECTOR)
+    channels = whole(channels, VECTOR)
     blocks = tl.cdiv(channels, BLOCK)
     request = tl.program_id(0) // blocks
     c = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -50,9 +52,8 @@ def decode_conv(
     cursor = cursor_of(slot, windows)
     kept = load_history(slot, cursor, windows, c, limit, WIDTH, RING, VECTOR)
     y = convolved(widened(kept), widen(x), taps, out_ptr.dtype.element_ty, WIDTH, SILU)
-    if x_ptr.dtype != windows.ptr.dtype:
-        tl.debug_barrier()  # other threads load an element of the window than store it
+    tl.debug_barrier()  # other threads may load an element of the window than store it
     tl.store(out_ptr + row_start(request, s_out, VECTOR) + c, tl.where(c < limit, y, 0.0), mask=c < channels)
     place_history(kept, slot, cursor, windows, c, limit, WIDTH, RING, VECTOR)
     start = window_start(slot, placed_row(cursor, WIDTH - 1, windows, RING), windows, VECTOR)
-    tl.store(windows.ptr + start + c, x.to(windows.ptr.dtype.element_ty), mask=c < limit)
+    tl.store(windows.ptr + start + c, held(x, windows), mask=c < limit)

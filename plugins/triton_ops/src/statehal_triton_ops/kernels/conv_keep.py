@@ -10,6 +10,7 @@ from statehal_triton_ops.kernels.conv_windows import (
     live_row,
     named_slot,
     placed_row,
+    whole,
     window_start,
 )
 
@@ -64,7 +65,7 @@ def keep_inputs(
         FORKED: 0: all sequences; 1: those whose initial state is another slot's; 2: the others. A fork is written
             first: the slot that it reads from may be another sequence's own.
     """
-    channels = tl.multiple_of(channels, VECTOR)
+    channels = whole(channels, VECTOR)
     blocks = tl.cdiv(channels, BLOCK)
     sequence = tl.program_id(0) // blocks
     c = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -111,7 +112,7 @@ def keep_snapshots(
     Args:
         sequence_ptr, end_ptr, target_ptr: ``[snapshots]``: a sequence, how many of its tokens, and the slot.
     """
-    channels = tl.multiple_of(channels, VECTOR)
+    channels = whole(channels, VECTOR)
     blocks = tl.cdiv(channels, BLOCK)
     snapshot = tl.program_id(0) // blocks
     c = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)

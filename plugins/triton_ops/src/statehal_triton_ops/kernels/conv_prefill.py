@@ -7,9 +7,11 @@ from statehal_triton_ops.kernels.conv_sum import convolved, load_taps
 from statehal_triton_ops.kernels.conv_windows import (
     channels_if,
     cursor_of,
+    held,
     live_row,
     named_slot,
     row_start,
+    whole,
     window_start,
     zero_rows,
 )
@@ -75,7 +77,7 @@ def load_input(
     some = channels_if(row < start, old_limit, VECTOR)
     where = window_start(slot, live_row(cursor, index, windows, RING), windows, VECTOR)
     old = tl.load(windows.ptr + where + c, mask=c < some, other=0.0)
-    return tl.where(inside, new.to(windows.ptr.dtype.element_ty), old)
+    return tl.where(inside, held(new, windows), old)
 
 
 @triton.jit
@@ -114,7 +116,7 @@ def prefill_conv(
         slots_ptr, source_ptr: ``[sequences]``: which are padding, and whose live rows come first.
         has_ptr: ``[sequences]``, which have an initial state; not read unless ``HAS``.
     """
-    channels = tl.multiple_of(channels, VECTOR)
+    channels = whole(channels, VECTOR)
     blocks = tl.cdiv(channels, BLOCK)
     c = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     at = (tl.program_id(0) // blocks) * TOKENS

@@ -11,6 +11,7 @@ from statehal_triton_ops.kernels.conv_windows import (
     live_row,
     named_slot,
     row_start,
+    whole,
     window_start,
 )
 
@@ -34,7 +35,7 @@ def read_windows(
         windows: ``Windows`` of the first layer.
         s_layer: elements from one layer's windows to the next.
     """
-    channels = tl.multiple_of(channels, VECTOR)
+    channels = whole(channels, VECTOR)
     blocks = tl.cdiv(channels, BLOCK)
     c = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     entry = tl.program_id(0) // blocks
@@ -88,7 +89,7 @@ def skip_empty(
     moved = due & ((found == 0) | (source != slot))
     for n in tl.static_range(len(fields)):
         field = fields[n]
-        words = tl.multiple_of(field.words, VECTOR)
+        words = whole(field.words, VECTOR)
         old = channels_if(found, words, VECTOR)
         origin = words_ptr + row_word(field, 0, source, 0, VECTOR)
         target = words_ptr + row_word(field, 0, slot, 0, VECTOR)
@@ -98,7 +99,7 @@ def skip_empty(
     cursor, origin_cursor = cursor_of(slot, windows), cursor_of(source, windows)
     for n in tl.static_range(len(rings)):
         ring = rings[n]
-        words = tl.multiple_of(ring.words, VECTOR)
+        words = whole(ring.words, VECTOR)
         old = channels_if(found, words, VECTOR)
         position = tl.arange(0, ROWS)
         some = position < ring.rows

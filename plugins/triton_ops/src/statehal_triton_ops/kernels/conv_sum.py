@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from statehal_triton_ops.kernels.conv_windows import whole
 from statehal_triton_ops.kernels.values import narrow
 
 
@@ -11,7 +12,7 @@ def load_taps(taps_ptr, c, channels, WIDTH: tl.constexpr, VECTOR: tl.constexpr):
     """Weights, oldest tap first, and the bias: ``WIDTH + 1`` rows ``[BLOCK]`` of float32 ``[WIDTH + 1, channels]``."""
     taps = ()
     for tap in tl.static_range(WIDTH + 1):
-        start = tl.multiple_of(tap * channels, VECTOR)
+        start = whole(tap * channels, VECTOR)
         taps = taps + (tl.load(taps_ptr + start + c, mask=c < channels, other=0.0),)
     return taps
 

@@ -8,11 +8,13 @@ from statehal_triton_ops.kernels.conv_sum import convolved, load_taps
 from statehal_triton_ops.kernels.conv_windows import (
     channels_if,
     cursor_of,
+    held,
     load_history,
     named_slot,
     place_history,
     placed_row,
     row_start,
+    whole,
     widened,
     window_start,
     zero_rows,
@@ -68,7 +70,7 @@ def verify_conv(
         tokens: rows of ``x``.
         drafts: D.
     """
-    channels = tl.multiple_of(channels, VECTOR)
+    channels = whole(channels, VECTOR)
     blocks = tl.cdiv(channels, BLOCK)
     request = tl.program_id(0) // blocks
     c = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -95,7 +97,7 @@ def verify_conv(
             tl.store(out_ptr + row_start(first + group + n, s_out, VECTOR) + c, y, mask=c < some)
             row = placed_row(cursor, WIDTH - 1 + n + group, windows, RING)
             start = window_start(slot, row, windows, VECTOR)
-            tl.store(windows.ptr + start + c, xs[n].to(windows.ptr.dtype.element_ty), mask=c < some)
+            tl.store(windows.ptr + start + c, held(xs[n], windows), mask=c < some)
     zero_rows(out_ptr, first + count, last, s_out, c, channels, VECTOR)
     zero_rows(out_ptr, tl.zeros_like(before), before, s_out, c, channels, VECTOR)
     zero_rows(out_ptr, beyond, tokens, s_out, c, channels, VECTOR)
@@ -128,7 +130,7 @@ def verify_conv_tree(
     A program puts history and tokens into the window first and reads all ancestors from there, so ``out`` may be
     ``x``. Position 0, over which a ring stores its D-th token, stays in registers.
     """
-    channels = tl.multiple_of(channels, VECTOR)
+    channels = whole(channels, VECTOR)
     blocks = tl.cdiv(channels, BLOCK)
     request = tl.program_id(0) // blocks
     c = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -144,7 +146,7 @@ def verify_conv_tree(
     for token in range(count):
         x = tl.load(x_ptr + row_start(first + token, s_x, VECTOR) + c, mask=c < limit, other=0.0)
         start = window_start(slot, placed_row(cursor, WIDTH - 1 + token, windows, RING), windows, VECTOR)
-        tl.store(windows.ptr + start + c, x.to(windows.ptr.dtype.element_ty), mask=c < limit)
+        tl.store(windows.ptr + start + c, held(x, windows), mask=c < limit)
     tl.debug_barrier()
     for token in range(count):
         place = tl.cast(token, tl.int32)

@@ -87,6 +87,15 @@ def window_start(slot, row, windows, VECTOR: tl.constexpr):
 
 
 @triton.jit
+def held(x, windows):
+    """Inputs as a window holds them: in its own dtype, which is theirs, or float32."""
+    if windows.ptr.dtype.element_ty == tl.float32:
+        return widen(x)
+    else:
+        return x.to(windows.ptr.dtype.element_ty)
+
+
+@triton.jit
 def channels_if(condition, channels, VECTOR: tl.constexpr):
     """``channels`` where the scalar ``condition`` holds, else 0: channels below it are meant."""
     return whole(tl.where(condition, channels, 0), VECTOR)

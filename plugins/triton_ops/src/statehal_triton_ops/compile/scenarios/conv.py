@@ -32,6 +32,7 @@ class Case:
     channels: int = 8192
     recurrent: bool = True
     replay: bool = False
+    counter: bool = False
     ids: str = "int64"
 
     @property
@@ -39,6 +40,7 @@ class Case:
         """For tables."""
         what = [f"w{self.width}", self.dtype, "silu" if self.silu else "linear", self.protocol, f"d{self.drafts}"]
         what += [f"{self.channels} channels"] * (self.channels != 8192) + ["replay"] * self.replay
+        what += ["counter"] * self.counter
         return " ".join([*what, *(["no state"] * (not self.recurrent)), *([self.ids] * (self.ids != "int64"))])
 
 
@@ -69,6 +71,7 @@ def _cases() -> Iterator[Case]:
     yield Case(4, "bfloat16", channels=2056)
     yield Case(4, "bfloat16", channels=1536)
     yield Case(4, "bfloat16", replay=True)
+    yield Case(4, "bfloat16", counter=True)
     yield Case(4, "bfloat16", recurrent=False)
     yield Case(4, "bfloat16", ids="int32")
 
@@ -76,6 +79,7 @@ def _cases() -> Iterator[Case]:
 def _run(case: Case, tunings: slice) -> Callable[[str], None]:
     def run(backend: str) -> None:
         extra = (ExtraField(REPLAY, (case.width - 1 + case.drafts - 1, 256), "bfloat16"),) if case.replay else ()
+        extra += (ExtraField("count", (1,), "int32"),) if case.counter else ()
         spec = ConvRecurrent(
             "gdn",
             layers=(LAYER, LAYER + 1),

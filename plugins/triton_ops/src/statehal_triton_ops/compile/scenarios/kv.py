@@ -193,6 +193,8 @@ def _latent(stored: str, tunings: slice) -> Callable[[str], None]:
         for tuning in kv_tunings(backend)[tunings]:
             writer = TritonKVWriter(KVWriteRequest(sub, "meta"), tuning)
             writer.write_latent(LAYER, ids, kv_c, k_pe, scale=scale)
+            if stored in QUANTISED:
+                writer.write_latent(LAYER, ids, tensor(TOKENS, 512, dtype=stored), tensor(TOKENS, 64, dtype=stored))
             for interleaved in (False, True):
                 writer.write_latent(
                     LAYER, ids, kv_c, k_pe, norm=tensor(512), positions=positions, cos_sin=table,
