@@ -71,8 +71,8 @@ kernels: $(STAMP) ## every Triton kernel compiled for nine GPUs, most of an hour
 	mkdir -p docs/compile && $(BIN)/statehal-triton-ops compile --summary $(ARGS) > docs/compile/summary.json
 	$(BIN)/python -m statehal_triton_ops.compile.page docs/compile/summary.json docs/kernels.md
 
-mutants: $(STAMP) ## every planted fault against every check, a long time: docs/conformance/mutants.md
-	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m conformance.grid ../docs/conformance/mutants.md $(ARGS)
+mutants: $(STAMP) ## every planted fault against every check, a long time: docs/mutants.md
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m conformance.grid ../docs/mutants.md $(ARGS)
 
 bench: $(STAMP) ## benchmarks, as ratios; gpu.py measures where there is a GPU
 	set -e; for script in benchmarks/*.py; do $(BIN)/python $$script $(ARGS); done

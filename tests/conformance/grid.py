@@ -1,4 +1,4 @@
-"""Every mutant against every check: who notices what. ``make mutants`` writes it to ``docs/conformance/mutants.md``.
+"""Every mutant against every check: who notices what. ``make mutants`` writes it to ``docs/mutants.md``.
 
 ``python -m conformance.grid FILE [PROCESSES]`` in the folder of the tests. Rows are kept in ``FILE.rows`` as they come,
 so that a run that was cut off goes on where it was; the file goes away at the end. A mutant is a row: the check that
