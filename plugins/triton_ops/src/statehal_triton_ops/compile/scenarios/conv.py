@@ -78,8 +78,8 @@ def _cases() -> Iterator[Case]:
 
 def _run(case: Case, tunings: slice) -> Callable[[str], None]:
     def run(backend: str) -> None:
-        extra = (ExtraField(REPLAY, (case.width - 1 + case.drafts - 1, 256), "bfloat16"),) if case.replay else ()
-        extra += (ExtraField("count", (1,), "int32"),) if case.counter else ()
+        ring = ExtraField(REPLAY, (case.width - 1 + case.drafts - 1, 256), "bfloat16")
+        extra = [ring] * case.replay + [ExtraField("count", (1,), "int32")] * case.counter
         spec = ConvRecurrent(
             "gdn",
             layers=(LAYER, LAYER + 1),
@@ -88,7 +88,7 @@ def _run(case: Case, tunings: slice) -> Callable[[str], None]:
             dtype=case.dtype,
             verify_tokens=case.drafts,
             state=(32, 128, 128) if case.recurrent else None,
-            extra=extra,
+            extra=tuple(extra),
         )
         state = ConvStateLayout(protocol=case.protocol, align=16)
         sub = pool_of([spec], layouts=lambda one, size: conv_window(one, state))["gdn"]
