@@ -35,7 +35,6 @@ CONV = (
     "conv_commit/drafts_leave_what_sequential_decode_leaves",
     "conv_commit/a_path_leaves_what_sequential_decode_leaves",
     "conv_commit/tracked_slots_are_whole_checkpoints",
-    "conv_commit/replay_inputs_end_at_the_newest_live_row",
     "conv_slots/copies_are_whole_checkpoints",
     "conv_slots/zeroed_slots_are_empty",
     "conv_slots/live_rows_are_read_oldest_first",
