@@ -11,9 +11,9 @@ from statehal.ids import KernelIds
 from statehal_triton_ops import conv
 from statehal_triton_ops.conv.commits import Step
 from statehal_triton_ops.conv.prefills import Sequences
-from statehal_triton_ops.conv.steps import apart
 from statehal_triton_ops.conv.views import serves
 from statehal_triton_ops.launch import CAPTURABLE
+from statehal_triton_ops.overlap import apart
 from statehal_triton_ops.page_copies import copy_pages, zero_pages
 
 __all__ = ["TritonCausalConv1d", "serves"]

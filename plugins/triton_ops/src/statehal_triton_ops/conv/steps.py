@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from statehal_triton_ops.conv.tuning import ConvTuning
@@ -104,35 +103,3 @@ def verify(call: Call, slots: Tensor, query_start_loc: Tensor | None, parents: T
         RAGGED=query_start_loc is not None,
         **constants,
     )
-
-
-def overlap(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors ``[tokens, channels]`` of one dtype and shape share memory; no device is asked.
-
-    Examples:
-        >>> rows = torch.empty(4, 6)
-        >>> overlap(rows[:, :3], rows[:, 3:]), overlap(rows[:, :4], rows[:, 2:]), overlap(rows[:2], rows[2:])
-        (False, True, False)
-    """
-    size, (tokens, channels), stride = one.element_size(), one.shape, one.stride(0)
-    if not tokens or one.device != other.device or one.is_meta:
-        return False
-    apart = other.data_ptr() - one.data_ptr()
-    extents = [((tokens - 1) * rows.stride(0) + channels) * size for rows in (one, other)]
-    if apart >= extents[0] or -apart >= extents[1]:
-        return False
-    if stride == other.stride(0) and stride >= channels and apart % size == 0:
-        shift = apart // size % stride
-        return shift < channels or stride - shift < channels
-    return True
-
-
-def apart(x: Tensor, out: Tensor, *, itself: bool) -> Tensor:
-    """``x``, or a copy of it where writing ``out`` could change rows that are still to be read.
-
-    Args:
-        itself: ``out`` may be ``x``, each row of which is read before it is written.
-    """
-    if itself and x.data_ptr() == out.data_ptr() and x.stride() == out.stride():
-        return x
-    return x.clone(memory_format=torch.contiguous_format) if overlap(x, out) else x
