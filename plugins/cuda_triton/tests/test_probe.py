@@ -14,7 +14,7 @@ from statehal.spec import Attention, ConvRecurrent, Latent
 from statehal_cuda_triton import statehal_backend_info
 from statehal_cuda_triton.layouts import LAYOUT, conv_layout, pool_layout
 from statehal_cuda_triton.probe import probe
-from statehal_cuda_triton.tuning import BY_CAPABILITY, Tuning, compiled, tuning
+from statehal_cuda_triton.tuning import SINCE, compiled, tuning
 
 
 @pytest.fixture
@@ -102,19 +102,25 @@ def test_windows_have_rows_first_in_a_ring() -> None:
     assert (made.window_order, made.protocol) == ("rows_first", "ring")
 
 
-@pytest.mark.parametrize("capability", [(8, 6), (9, 0), (10, 0), (12, 0), (13, 7)])
-def test_every_capability_has_a_tuning(capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("capability", "since"),
+    [((8, 0), (8, 0)), ((8, 6), (8, 0)), ((8, 9), (8, 9)), ((9, 0), (9, 0)), ((10, 3), (10, 0)), ((13, 7), (12, 0))],
+)
+def test_every_capability_has_a_tuning(
+    capability: tuple[int, int], since: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     tuning.cache_clear()
-    assert tuning("cuda:0") == BY_CAPABILITY.get(capability[0], Tuning())
+    assert tuning("cuda:0") is SINCE[since]
+    assert tuning("cuda:0").kv.fp8_by_ptx is (capability >= (8, 9))
     tuning.cache_clear()
 
 
 def test_every_tuning_is_compiled_ahead_of_time() -> None:
     (entry,) = entry_points(group="statehal_triton_ops.tunings", name="cuda_triton")
     assert entry.load() is compiled
-    assert {one for _, one in compiled()} == {one for entry in BY_CAPABILITY.values() for one in (entry.kv, entry.conv)}
+    assert {one for _, one in compiled()} == {one for entry in SINCE.values() for one in (entry.kv, entry.conv)}
 
 
 @pytest.mark.parametrize(("value", "types", "priority"), [("1", {"cuda", "cpu"}, -100), ("0", {"cuda"}, 100)])

@@ -10,9 +10,9 @@ from statehal_triton_ops.kernels.places import Field
 from statehal_triton_ops.launch import Launch, launch, recorded
 
 
-def specialised(x: torch.Tensor, stride: int = 128, backend: str = "cuda"):  # type: ignore[no-untyped-def]
+def specialised(x: torch.Tensor, stride: int = 128, family: str = "cuda"):  # type: ignore[no-untyped-def]
     arguments = x, tensor(64, dtype="int32"), tensor(64, 128), stride, 128
-    return specialise(Launch(planted.sound, (4,), arguments, {"D": 128, "BLOCK": 16}), backend)
+    return specialise(Launch(planted.sound, (4,), arguments, {"D": 128, "BLOCK": 16}), family)
 
 
 def test_integers_and_pointers_are_specialised_as_the_jit_does() -> None:
@@ -31,7 +31,7 @@ def test_integers_and_pointers_are_specialised_as_the_jit_does() -> None:
 
 
 def test_a_tensor_of_more_than_2_gib_has_no_short_offsets_on_amd() -> None:
-    small, large = (specialised(tensor(size), backend="hip").attributes[0,] for size in (1 << 20, 1 << 31))
+    small, large = (specialised(tensor(size), family="hip64").attributes[0,] for size in (1 << 20, 1 << 31))
     assert ["tt.pointer_range", 32] in small
     assert ["tt.pointer_range", 32] not in large
 
@@ -56,7 +56,7 @@ def test_equal_launches_are_one_row() -> None:
     (row,) = rows(twice, ["cuda"])
     assert (row.kernel, row.scenarios, row.quick) == ("compile_faults.sound", ["a", "b"], True)
     other = planted.scenario(planted.sound, "c", num_warps=8)
-    assert len(rows([*twice, other], ["cuda", "hip"])) == 4
+    assert len(rows([*twice, other], ["cuda", "hip64", "hip32"])) == 4
 
 
 def test_a_scenario_that_launches_nothing_makes_no_row() -> None:
@@ -70,13 +70,13 @@ def test_recorded_launches_do_not_run() -> None:
     assert [(one.grid, one.num_warps, one.constants) for one in launches] == [((4,), 2, {"D": 128})]
 
 
-@pytest.mark.parametrize("backend", ["cuda", "hip"])
-def test_fusion_is_off_in_what_is_compiled(backend: str) -> None:
+@pytest.mark.parametrize("family", ["cuda", "hip64", "hip32"])
+def test_fusion_is_off_in_what_is_compiled(family: str) -> None:
     from statehal_triton_ops.compile.build import build, own_cache
     from statehal_triton_ops.compile.targets import TARGETS
 
-    target = TARGETS["sm90" if backend == "cuda" else "gfx942"]
+    target = next(target for target in TARGETS.values() if target.family == family)
     with own_cache():
-        text = build(specialised(tensor(4096), backend=backend), target).assembly
-    products = ("mul.f32", "mul.rn.f32") if backend == "cuda" else ("v_mul_f32", "v_pk_mul_f32")
+        text = build(specialised(tensor(4096), family=family), target).assembly
+    products = ("mul.f32", "mul.rn.f32") if family == "cuda" else ("v_mul_f32", "v_pk_mul_f32", "v_dual_mul_f32")
     assert any(product in text for product in products)

@@ -18,8 +18,10 @@ class Tuning:
     conv: ConvTuning = field(default_factory=ConvTuning)
 
 
-BY_CAPABILITY: dict[int, Tuning] = {8: Tuning(), 9: Tuning(), 10: Tuning(), 12: Tuning()}
-"""By major compute capability. None has been measured on a GPU yet, so all are the default."""
+_SM89 = Tuning(KVTuning(fp8_by_ptx=True))
+
+SINCE: dict[tuple[int, int], Tuning] = {(8, 0): Tuning(), (8, 9): _SM89, (9, 0): _SM89, (10, 0): _SM89, (12, 0): _SM89}
+"""From these compute capabilities on. No size has been measured on a GPU yet, so all are the default."""
 
 INTERPRETED = Tuning(KVTuning(tile=1 << 14))
 """Few and large programs: the interpreter takes milliseconds for each."""
@@ -27,12 +29,14 @@ INTERPRETED = Tuning(KVTuning(tile=1 << 14))
 
 @cache
 def tuning(device: str) -> Tuning:
-    """The entry of a device; an unknown capability takes the default."""
+    """The entry of a device: of its capability, or of the last before it."""
     if knobs.runtime.interpret:
         return INTERPRETED
-    return BY_CAPABILITY.get(torch.cuda.get_device_capability(device)[0], Tuning())
+    capability = torch.cuda.get_device_capability(device)
+    return SINCE[max(since for since in SINCE if since <= capability)]
 
 
 def compiled() -> list[tuple[str, KVTuning | ConvTuning]]:
-    """Every entry, beside the name of Triton's backend: what is compiled ahead of time."""
-    return [("cuda", one) for entry in BY_CAPABILITY.values() for one in (entry.kv, entry.conv)]
+    """Every entry, beside the family of targets that it is for: what is compiled ahead of time."""
+    families = {since: "cuda80" if since < (8, 9) else "cuda" for since in SINCE}
+    return [(families[since], one) for since, entry in SINCE.items() for one in (entry.kv, entry.conv)]

@@ -11,6 +11,9 @@ from statehal_triton_ops.kernels.units import Ids
 UNIT = 16
 """Bytes of the widest unit: what one access of a thread moves."""
 
+VECTOR = 16
+"""Most elements, and bytes, that are told to lie together."""
+
 MOST_PAIRS = 4096
 """Rows that one program can hold at a time; more are copied through scratch memory."""
 
@@ -50,6 +53,19 @@ def widest(*numbers: int) -> int:
         (8, 4, 1, 16)
     """
     return gcd(UNIT, *numbers)
+
+
+def vector_of(*numbers: int) -> int:
+    """Elements that lie together: the largest power of two, 16 at most, of which all numbers are multiples.
+
+    Examples:
+        >>> vector_of(24, 8192), vector_of(5), vector_of(0)
+        (8, 1, 16)
+    """
+    joined = VECTOR
+    for number in numbers:
+        joined |= number
+    return joined & -joined
 
 
 def power_of_two(number: int) -> int:

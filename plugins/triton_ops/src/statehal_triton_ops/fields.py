@@ -20,6 +20,9 @@ STORED = {
 }
 """Codes of the formats that are encoded; any other dtype is stored as it is."""
 
+BY_PTX = {encode.E4M3FN.value: encode.E4M3FN_BY_PTX.value, encode.E5M2.value: encode.E5M2_BY_PTX.value}
+"""Codes of the same formats by an instruction of NVIDIA GPUs."""
+
 
 class Addresses(NamedTuple):
     """Compile-time facts of a field's addresses: see ``row_offset`` and ``element_offset``."""
@@ -48,9 +51,10 @@ def addresses(field: FieldLayout, layout: PoolLayout) -> Addresses | None:
     digits = 0 if layout.kinds(field.name)[0] == "row" else len(field.token_shape)
     if digits > 2 or len(field.row_shape) > 3:
         return None
-    if len(field.row_shape) > 1 and field.row_strides[-1] != field.itemsize:
-        return None
-    return Addresses(digits, field.row_shape[-1] if len(field.row_shape) == 3 else 0)
+    together = len(field.row_shape) == 1 or field.row_strides[-1] == field.itemsize
+    if len(field.row_shape) == 3:
+        return Addresses(digits, field.row_shape[-1]) if together else None
+    return Addresses(digits, 0 if together else 1)
 
 
 def kernel_field(sub: SubPool, name: str) -> KernelField:
@@ -67,9 +71,8 @@ def kernel_field(sub: SubPool, name: str) -> KernelField:
         s_high, s_low = (0, 0, *strides[1 : 1 + facts.digits])[-2:]
         row = strides[1 + facts.digits :]
         count = view.shape[0] * (1 if facts.digits == 0 else sub.page_size)
-        field = Field(
-            view, strides[0], s_high, s_low, high, low, row[0], row[1] if len(row) == 3 else 0, sub.page_size, count
-        )
+        s_chunk = row[1] if facts.chunk else 0
+        field = Field(view, strides[0], s_high, s_low, high, low, row[0], s_chunk, sub.page_size, count)
         layers |= dict.fromkeys(group, field)
     return KernelField(sub.forms.index(sub.layout.form(name, kind)), layers, facts)
 

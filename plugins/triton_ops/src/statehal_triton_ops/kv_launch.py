@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from statehal.arguments import StoredField
-from statehal_triton_ops.axes import flat_ids, power_of_two
+from statehal_triton_ops.axes import flat_ids, power_of_two, vector_of
 from statehal_triton_ops.fields import KernelField, as_bits
 from statehal_triton_ops.kernels import store
 from statehal_triton_ops.kernels.places import HeadRows
@@ -70,14 +70,22 @@ def pair_of_constants(keys: Target, values: Target, v_dim: int) -> dict[str, int
     }
 
 
-def rope_blocks(rope_dim: int, dim: int, interleaved: bool) -> dict[str, int | bool]:
-    """Compile-time parameters of a rotation of the first ``rope_dim`` of ``dim`` elements."""
+def rope_blocks(cos_sin: Tensor | None, dim: int, interleaved: bool) -> dict[str, int | bool]:
+    """Compile-time parameters of a rotation of the first of ``dim`` elements, as many as ``cos_sin`` is wide."""
+    rope_dim = dim if cos_sin is None else cos_sin.shape[1]
+    table = 1 if cos_sin is None or cos_sin.stride(1) != 1 else vector_of(cos_sin.stride(0), rope_dim // 2)
     return {
         "HALF": rope_dim // 2,
         "HALF_BLOCK": power_of_two(rope_dim // 2),
         "REST_BLOCK": power_of_two(dim - rope_dim) if dim > rope_dim else 0,
         "INTERLEAVED": interleaved,
+        "TABLE": table,
     }
+
+
+def sections_of(sections: tuple[int, ...] | None) -> int:
+    """How many neighbouring frequencies take the same row of positions; 0 where there is one row."""
+    return 0 if sections is None else vector_of(sections[0], sections[0] + sections[1])
 
 
 def head_rows(tensor: Tensor) -> HeadRows:

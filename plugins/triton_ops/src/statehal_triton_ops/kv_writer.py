@@ -9,7 +9,7 @@ from statehal.hookspecs import KVWriteRequest
 from statehal.ids import KernelIds
 from statehal.layout import PoolLayout
 from statehal_triton_ops.axes import power_of_two
-from statehal_triton_ops.fields import STORED, addresses, kernel_field
+from statehal_triton_ops.fields import BY_PTX, STORED, addresses, kernel_field
 from statehal_triton_ops.kernels import encode, kv_latent, kv_rope, kv_write
 from statehal_triton_ops.kv_launch import (
     Target,
@@ -21,6 +21,7 @@ from statehal_triton_ops.kv_launch import (
     rope_blocks,
     rope_of,
     scale_argument,
+    sections_of,
     weight_of,
 )
 from statehal_triton_ops.launch import CAPTURABLE, launch
@@ -40,7 +41,7 @@ class TritonKVWriter:
 
     def __init__(self, request: KVWriteRequest, tuning: KVTuning | None = None) -> None:
         sub = request.subpool
-        self._arguments = KVArguments(sub)
+        self._arguments = KVArguments(request)
         self._tuning = tuning or KVTuning()
         self._fields = {
             field.name: kernel_field(sub, field.name)
@@ -108,7 +109,7 @@ class TritonKVWriter:
         keys, values = self._target("k", None, k_scale), self._target("v", v.dtype, v_scale)
         result = torch.empty(q.shape, dtype=q.dtype, device=q.device) if q_out is None else q_out.detach()
         tokens, q_heads, dim = q.shape
-        heads, count, rope_dim = k.shape[1], k.shape[0] * k.shape[1], cos_sin.shape[1]
+        heads, count = k.shape[1], k.shape[0] * k.shape[1]
         rows = self._program_rows(max(dim, v.shape[2]))
         q_programs, programs = cdiv(tokens * q_heads, rows), cdiv(count, rows)
         launch(
@@ -138,8 +139,8 @@ class TritonKVWriter:
             Q_NORM=q_norm is not None,
             K_NORM=k_norm is not None,
             K_OUT=k_out is not None,
-            SECTIONS=rope_sections is not None,
-            **rope_blocks(rope_dim, dim, interleaved),
+            SECTIONS=sections_of(rope_sections),
+            **rope_blocks(cos_sin, dim, interleaved),
             **pair_of_constants(keys, values, v.shape[2]),
         )
         return result if q_out is None else q_out
@@ -184,7 +185,7 @@ class TritonKVWriter:
             PE_BLOCK=power_of_two(rope_dim),
             NORM=norm is not None,
             ROTATED=positions is not None,
-            **rope_blocks(rope_dim if cos_sin is None else cos_sin.shape[1], rope_dim, interleaved),
+            **rope_blocks(cos_sin, rope_dim, interleaved),
             DIGITS=target.field.addresses.digits,
             CHUNK=target.field.addresses.chunk,
             STORED=target.stored,
@@ -197,9 +198,10 @@ class TritonKVWriter:
     def _target(self, name: str, dtype: torch.dtype | None, scale: Tensor | float | None) -> Target:
         """Where rows of ``dtype`` go; rows without one are computed."""
         field = self._arguments.fields[name]
+        stored = encode.AS_IS.value if dtype == field.dtype else STORED.get(field.dtype, encode.AS_IS.value)
         return Target(
             self._fields[name],
-            encode.AS_IS.value if dtype == field.dtype else STORED.get(field.dtype, encode.AS_IS.value),
+            BY_PTX.get(stored, stored) if self._tuning.fp8_by_ptx else stored,
             divided_by(field, scale),
             scale_argument(scale),
             self._fields[f"{name}_scale"] if field.scaled else None,

@@ -10,6 +10,7 @@ import torch
 import triton
 
 from statehal.errors import ArgumentError
+from statehal_triton_ops import bound
 
 CAPTURABLE = not triton.knobs.runtime.interpret
 """Whether launches can be captured in a graph: interpreted on the host, they are no work of a device."""
@@ -58,18 +59,19 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int =
     if recorder is not None:
         recorder(Launch(kernel, grid, arguments, constants, num_warps))
         return
-    parts = (part for one in arguments for part in (one if isinstance(one, tuple) else (one,)))
-    devices = {part.device for part in parts if isinstance(part, torch.Tensor)}
-    if len(devices) > 1:
-        raise ArgumentError(
-            f"{kernel.fn.__name__}: its tensors are on {sorted(map(str, devices))}: expected one device"
-        )
-    (device,) = devices
-    if device.type == "cpu" or device.index == torch.accelerator.current_device_index():
-        kernel[grid](*arguments, num_warps=num_warps, **OPTIONS, **constants)
-        return
-    with torch.accelerator.device_index(device.index):
-        kernel[grid](*arguments, num_warps=num_warps, **OPTIONS, **constants)
+    facts: list[Any] = []
+    try:
+        device = bound.facts(arguments, facts)
+    except ArgumentError as error:
+        raise ArgumentError(f"{kernel.fn.__name__}: {error}") from None
+    options = {"num_warps": num_warps, **OPTIONS, **constants}
+    if not CAPTURABLE:
+        kernel[grid](*arguments, **options)
+    elif device is None or device < 0 or device == torch.accelerator.current_device_index():
+        bound.run(kernel, grid, arguments, options, (device, *facts))
+    else:
+        with torch.accelerator.device_index(device):
+            bound.run(kernel, grid, arguments, options, (device, *facts))
 
 
 @contextmanager

@@ -1,18 +1,19 @@
 """Memory operations of a device by Triton kernels."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from statehal.arguments.memory import require_gather_out, require_scatter_rows
+from statehal.hookspecs import Transfers
 from statehal_triton_ops.launch import CAPTURABLE
 from statehal_triton_ops.page_copies import copy_pages, zero_pages
 from statehal_triton_ops.row_access import gather, scatter
 from statehal_triton_ops.translation import translate, update_table
 
 
-class TritonMemoryOps:
+class TritonMemoryOps(Transfers):
     """Implements ``statehal.hookspecs.MemoryOps``; see there for what each method reads and writes.
 
     Every method is one launch (``copy_pages`` and ``zero_pages`` one a view) and allocates nothing besides its result,
@@ -22,11 +23,6 @@ class TritonMemoryOps:
 
     graph_capturable = CAPTURABLE
     host_sync_free = True
-
-    def __init__(self, device: str) -> None:
-        self._device = torch.device(device)
-        kind = self._device.type
-        self._module = None if kind == "cpu" else torch.get_device_module(kind)
 
     def translate(
         self,
@@ -58,18 +54,3 @@ class TritonMemoryOps:
     def scatter(self, view: Tensor, ids: Tensor, rows: Tensor, *, first: int) -> None:
         require_scatter_rows(view, ids, rows)
         scatter(view, ids, rows, first)
-
-    def alloc_pinned(self, nbytes: int) -> Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=self._module is not None)
-
-    def record(self, stream: Any = None) -> Any:
-        if self._module is None:
-            return None  # the host has done the work when the call returns
-        event = self._module.Event()
-        # without a stream it would be the present one of the present device
-        event.record(self._module.current_stream(self._device) if stream is None else stream)
-        return event
-
-    def wait(self, event: Any) -> None:
-        if event is not None:
-            event.synchronize()

@@ -2,7 +2,6 @@
 
 from torch import Tensor
 
-from statehal.errors import ArgumentError
 from statehal_triton_ops.axes import merged, row_tile, widest
 from statehal_triton_ops.fields import as_bits
 from statehal_triton_ops.kernels import rows as kernels
@@ -26,8 +25,6 @@ def scatter(view: Tensor, ids: Tensor, rows: Tensor, first: int) -> None:
 
 
 def _launch(name: str, view: Tensor, ids: Tensor, dense: Tensor, arguments: tuple[int, ...]) -> None:
-    if ids.dim() != 1:
-        raise ArgumentError(f"{name}: ids have shape {list(ids.shape)}: expected one axis")
     if not dense.numel():
         return
     size = view.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Sizes of a program's tile, which a plugin chooses by device."""
+"""How KV writes divide and do their work, which a plugin chooses by device."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,10 @@ class KVTuning:
     Attributes:
         tile: elements of K (and of V) that a program takes; a power of two.
         num_warps: warps a program.
+        fp8_by_ptx: convert to ``float8_e4m3fn`` and ``float8_e5m2`` by an instruction that NVIDIA GPUs have from
+            compute capability 8.9 on; else, and to other formats, by integer arithmetic. The bytes are the same.
     """
 
     tile: int = 2048
     num_warps: int = 4
+    fp8_by_ptx: bool = False

@@ -33,6 +33,7 @@ class Move:
         chain: where it stands in the source.
         where: the same for people.
         widths: bytes of the accesses that it became.
+        times: how often it stands in the text.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class Move:
     chain: Chain
     where: str
     widths: list[int] = field(default_factory=list)
+    times: int = 1
 
     @property
     def bulk(self) -> bool:
@@ -57,20 +59,24 @@ class Move:
 def moves(compiled: Compiled) -> list[Move]:
     """Every load and store of a kernel, with the widths of its accesses; what a loop repeats in the text is one."""
     lost: list[Access] = []
-    by_chain: dict[tuple[str, Chain], Move] = {}
+    by_place: dict[tuple[str, Chain, bool], Move] = {}
     for number, move in enumerate(_moves(compiled)):
         # one whose place is unknown is like no other
-        same = by_chain.setdefault((move.kind, move.chain or ((0, -number),)), move)
+        same = by_place.setdefault((move.kind, move.chain or ((0, -number),), move.bulk), move)
         if same is not move:
             same.moved_bytes += move.moved_bytes
             same.thread_bytes = max(same.thread_bytes, move.thread_bytes)
-    found = list(by_chain.values())
+            same.times += 1
     for access in accesses(compiled.llir):
-        origin = by_chain.get((access.kind, access.chain))
+        small, bulk = (by_place.get((access.kind, access.chain, size)) for size in (False, True))
+        # of a loop over fields of any size each small move has one narrow access: further ones are of the bulk
+        of_small = bulk is None or (access.width < NARROW and small is not None and len(small.widths) < small.times)
+        origin = small if of_small else bulk
         if origin is None:
             lost.append(access)
         else:
             origin.widths.append(access.width)
+    found = list(by_place.values())
     for access in lost:
         _attribute(access, found)
     return found

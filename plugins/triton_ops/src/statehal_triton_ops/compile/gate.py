@@ -9,6 +9,9 @@ from statehal_triton_ops.compile.measure import Measures
 NARROW_SHARE = 0.25
 """Of the bytes that a program moves: what may move in accesses under 8 bytes (ids, scales, lengths)."""
 
+WIDTHS = ("bulk_width", "narrow_share")
+"""Measures of how wide accesses are."""
+
 NARROW_BYTES = 256
 """What a program may move so in any case: one that moves cursors alone moves little."""
 
@@ -30,9 +33,11 @@ class Limit:
     unit: str
     why: str
 
-    def passed_by(self, measures: Measures) -> bool:
-        """Whether the measure lies outside."""
+    def passed_by(self, measures: Measures, *, scattered: bool = False) -> bool:
+        """Whether the measure lies outside; the widths of accesses are not judged where elements lie apart."""
         value = getattr(measures, self.measure)
+        if scattered and self.measure in WIDTHS:
+            return False
         if self.measure == "bulk_width" and value == 0:
             return False  # nothing is moved in bulk
         if self.measure == "narrow_share" and measures.narrow_bytes <= NARROW_BYTES:
@@ -81,10 +86,10 @@ class Fault:
         return f"{self.kernel}{where}: {self.measure} is {self.value}, limit {self.limit}: {self.detail}{scenario}"
 
 
-def judge(measures: Measures, kernel: str, target: str, scenario: str) -> Iterator[Fault]:
+def judge(measures: Measures, kernel: str, target: str, scenario: str, *, scattered: bool = False) -> Iterator[Fault]:
     """Every limit that a kernel passes."""
     for limit in LIMITS:
-        if limit.passed_by(measures):
+        if limit.passed_by(measures, scattered=scattered):
             value: Any = getattr(measures, limit.measure)
             places = measures.places.get(limit.measure, [])
             detail = "; ".join([limit.why, *places[:3]]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")

@@ -84,24 +84,26 @@ class Report:
 
 
 def worst(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """One entry for each kernel and target: of every measure the worst value among its rows."""
-    groups: dict[tuple[str, int], list[Measures]] = {}
+    """One entry for each kernel and target: of every measure the worst value among its rows that are judged by it."""
+    groups: dict[tuple[str, int], list[Result]] = {}
     order = {name: place for place, name in enumerate(TARGETS)}
     for result in results:
         if result.measures is not None:
-            groups.setdefault((result.row.kernel, order[result.target]), []).append(result.measures)
+            groups.setdefault((result.row.kernel, order[result.target]), []).append(result)
     names = list(TARGETS)
     return [_worst(kernel, names[place], found) for (kernel, place), found in sorted(groups.items())]
 
 
-def _worst(kernel: str, target: str, found: list[Measures]) -> dict[str, Any]:
+def _worst(kernel: str, target: str, results: list[Result]) -> dict[str, Any]:
+    found = [result.measures for result in results if result.measures is not None]
+    judged = [result.measures for result in results if result.measures is not None and not result.row.scattered]
     largest = "registers", "scalar_registers", "spills", "scalar_spills", "scratch_bytes", "shared_bytes"
     faulty = "half_products", "word_products"
     entry: dict[str, Any] = {"kernel": kernel, "target": target, "rows": len(found)}
     entry |= {name: max(getattr(one, name) for one in found) for name in largest}
     entry["occupancy"] = round(min(one.occupancy for one in found), 3)
-    entry["bulk_width"] = min((one.bulk_width for one in found if one.bulk_width), default=0)
-    entry["narrow_share"] = round(max(one.narrow_share for one in found), 4)
+    entry["bulk_width"] = min((one.bulk_width for one in judged if one.bulk_width), default=0)
+    entry["narrow_share"] = round(max((one.narrow_share for one in judged), default=0.0), 4)
     entry |= {name: max(getattr(one, name) for one in found) for name in faulty}
     entry["address_bits"] = min(one.address_bits for one in found)
     return entry

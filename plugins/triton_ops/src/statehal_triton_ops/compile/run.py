@@ -49,7 +49,7 @@ def run(
 
         scenarios = every()
     wanted = [scenario for scenario in scenarios if scenario.quick or not quick]
-    made = rows(wanted, dict.fromkeys(target.backend for target in targets))
+    made = rows(wanted, dict.fromkeys(target.family for target in targets))
     names = sorted(kernels() if discovered is None else discovered)
     report = Report(triton.__version__, quick, [target.name for target in targets], names)
     report.faults += [without_row(name) for name in names if name not in {row.kernel for row in made}]
@@ -59,18 +59,19 @@ def run(
         if measures is None:
             report.faults.append(not_compiled(row.kernel, target.name, row.scenarios[0], error))
         else:
-            report.faults += judge(measures, row.kernel, target.name, row.scenarios[0])
+            report.faults += judge(measures, row.kernel, target.name, row.scenarios[0], scattered=row.scattered)
     return report
 
 
 def _pairs(made: Iterable[Row], targets: Sequence[Target], quick: bool) -> Iterator[tuple[Row, Target]]:
-    """All targets for each row; of a quick run one, in turn."""
-    turns: Counter[str] = Counter()
+    """All targets of its families for each row; of a quick run one, in turn."""
+    turns: Counter[tuple[str, ...]] = Counter()
     for row in made:
-        own = [target for target in targets if target.backend == row.backend]
+        own = [target for target in targets if target.family in row.families]
         if quick:
-            turns[row.backend] += 1
-            yield row, own[turns[row.backend] % len(own)]
+            families = tuple(row.families)
+            turns[families] += 1
+            yield row, own[turns[families] % len(own)]
         else:
             yield from ((row, target) for target in own)
 

@@ -20,13 +20,16 @@ class Scenario:
 
     Attributes:
         name: topic first: ``kv.write bfloat16 8x128 row``.
-        run: makes the calls; its argument is Triton's name of the backend, for launchers that ask for the target.
+        run: makes the calls; its argument is a ``Target.family``, which tile sizes depend on.
         quick: it belongs to the quick subset.
+        scattered: elements of a row lie apart in the layout, so that narrow accesses are what it asks for: they are
+            not judged.
     """
 
     name: str
     run: Callable[[str], None]
     quick: bool = False
+    scattered: bool = False
 
 
 class NoMemory:

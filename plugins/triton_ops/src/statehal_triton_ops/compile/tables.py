@@ -6,6 +6,7 @@ from typing import Any
 COLUMNS = {
     "rows": "rows",
     "registers": "registers",
+    "scalar_registers": "scalar registers",
     "spills": "spills",
     "scratch_bytes": "scratch",
     "shared_bytes": "shared",

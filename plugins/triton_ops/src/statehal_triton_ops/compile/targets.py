@@ -29,6 +29,17 @@ class Target:
     max_blocks: int = 0
     shared_bytes: int = 0
 
+    @property
+    def family(self) -> str:
+        """Chips whose kernels are tuned alike.
+
+        ``cuda80`` before NVIDIA's had an instruction for fp8, and ``cuda`` since; AMD's by the threads of a wave:
+        ``hip64`` and ``hip32``.
+        """
+        if self.backend == "hip":
+            return f"hip{self.warp_size}"
+        return "cuda80" if self.arch == 80 else "cuda"
+
     def triton(self) -> Any:
         """It as Triton's ``GPUTarget``."""
         from triton.backends.compiler import GPUTarget

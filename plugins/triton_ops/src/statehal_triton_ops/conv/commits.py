@@ -6,7 +6,7 @@ from torch import Tensor
 
 from statehal_triton_ops.axes import power_of_two
 from statehal_triton_ops.conv.tuning import ConvTuning
-from statehal_triton_ops.conv.views import ConvViews
+from statehal_triton_ops.conv.views import ConvViews, blocks
 from statehal_triton_ops.kernels.conv_commit import commit_slots, follow_path
 from statehal_triton_ops.kernels.conv_rows import WordRows
 from statehal_triton_ops.launch import launch
@@ -53,7 +53,9 @@ def _commit(views: ConvViews, tuning: ConvTuning, step: Step, targets: Tensor | 
     fields += views.whole if targets is not None else ()
     block = power_of_two(min(tuning.words, max((one.words for one in fields), default=1)))
     tiles = min(tuning.tiles, -(-max((one.words for one in fields), default=1) // block))
-    parts = max(1, sum(one.layers * -(-one.words // (tiles * block)) for one in fields))
+    sizes = blocks(fields, block)
+    pieces = (one.layers * -(-one.words // (tiles * size)) for one, size in zip(fields, sizes, strict=True))
+    parts = max(1, sum(pieces))
     launch(
         commit_slots,
         (step.slots.shape[0] * parts,),
@@ -69,8 +71,8 @@ def _commit(views: ConvViews, tuning: ConvTuning, step: Step, targets: Tensor | 
         STATES=step.states is not None,
         FETCHED=fetched,
         TILES=tiles,
-        BLOCK=block,
-        VECTOR=views.vector,
+        BLOCKS=sizes,
+        VECTORS=views.vectors(fields),
         num_warps=4 if fields else 1,
     )
 
@@ -78,7 +80,8 @@ def _commit(views: ConvViews, tuning: ConvTuning, step: Step, targets: Tensor | 
 def _follow(views: ConvViews, tuning: ConvTuning, step: Step, targets: Tensor | None, counts: Tensor | None) -> None:
     longest = max(one.words for one in views.moved)
     block = power_of_two(min(tuning.words, longest))
-    parts = sum(one.layers * -(-one.words // block) for one in views.moved)
+    sizes = blocks(views.moved, block)
+    parts = sum(one.layers * -(-one.words // size) for one, size in zip(views.moved, sizes, strict=True))
     launch(
         follow_path,
         (step.slots.shape[0] * parts,),
@@ -90,8 +93,8 @@ def _follow(views: ConvViews, tuning: ConvTuning, step: Step, targets: Tensor | 
         WIDTH=views.spec.width,
         RING=views.ring,
         TRACK=targets is not None,
-        BLOCK=block,
-        VECTOR=views.vector,
+        BLOCKS=sizes,
+        VECTORS=views.vectors(views.moved),
     )
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from statehal_triton_ops.axes import power_of_two
 from statehal_triton_ops.conv.steps import Call
 from statehal_triton_ops.conv.tuning import ConvTuning
-from statehal_triton_ops.conv.views import ConvViews
+from statehal_triton_ops.conv.views import ConvViews, blocks
 from statehal_triton_ops.kernels.conv_keep import keep_inputs, keep_snapshots
 from statehal_triton_ops.kernels.conv_prefill import prefill_conv
 from statehal_triton_ops.kernels.conv_slots import skip_empty
@@ -136,6 +136,8 @@ def skip(views: ConvViews, tuning: ConvTuning, layer: int, sequences: Sequences)
             HAS=sequences.has is not None,
             FORKED=turn,
             ROWS=rows,
-            BLOCK=block,
-            VECTOR=views.vector,
+            BLOCKS=blocks(recurrent, block),
+            VECTORS=views.vectors(recurrent),
+            RING_BLOCKS=blocks(rings, block),
+            RING_VECTORS=views.vectors(rings),
         )

@@ -2,8 +2,9 @@
 
 from torch import Tensor
 
+from statehal_triton_ops.axes import vector_of
 from statehal_triton_ops.conv.tuning import ConvTuning
-from statehal_triton_ops.conv.views import ConvViews, vector_of
+from statehal_triton_ops.conv.views import ConvViews
 from statehal_triton_ops.kernels.conv_slots import read_windows
 from statehal_triton_ops.launch import launch
 

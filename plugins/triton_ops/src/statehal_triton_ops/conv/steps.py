@@ -5,8 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
+from statehal_triton_ops.axes import vector_of
 from statehal_triton_ops.conv.tuning import ConvTuning
-from statehal_triton_ops.conv.views import ConvViews, vector_of
+from statehal_triton_ops.conv.views import ConvViews
 from statehal_triton_ops.kernels.conv_decode import decode_conv
 from statehal_triton_ops.kernels.conv_verify import verify_conv, verify_conv_tree
 from statehal_triton_ops.kernels.conv_windows import Windows

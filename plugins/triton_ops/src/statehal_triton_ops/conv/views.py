@@ -1,6 +1,7 @@
 """A conv sub-pool as the kernels address it: integers of its layout, found once."""
 
 from dataclasses import dataclass
+from math import gcd
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from statehal.errors import Unsupported
 from statehal.layout import FieldLayout
 from statehal.pool import SubPool
 from statehal.spec import REPLAY, ConvRecurrent
-from statehal_triton_ops.axes import widest
+from statehal_triton_ops.axes import UNIT, power_of_two, widest
 from statehal_triton_ops.kernels.conv_rows import WordRows
 from statehal_triton_ops.kernels.conv_windows import Windows
 
@@ -18,9 +19,6 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 WORD = 4
 """Bytes of the widest word in which rows are copied; neighbouring words move in one access."""
-
-VECTOR = 16
-"""Most elements, and bytes, that are told to lie together."""
 
 
 def serves(sub: SubPool) -> bool:
@@ -43,7 +41,6 @@ class ConvViews:
         s_layer: elements between the windows of neighbouring layers.
         strides: of windows, in elements, with the number of channels: vectors must divide them.
         words: the pool's buffer in words.
-        vector: words that lie together everywhere.
         recurrent, rings: rows of all layers, as words; ``rings`` are replay rings.
         moved: windows and replay rings, of which a tree's rows are moved.
         whole: the same as one row each.
@@ -58,7 +55,6 @@ class ConvViews:
     s_layer: int
     strides: tuple[int, ...]
     words: Tensor
-    vector: int
     recurrent: tuple[WordRows, ...]
     rings: tuple[WordRows, ...]
     moved: tuple[WordRows, ...]
@@ -66,6 +62,14 @@ class ConvViews:
     recurrent_of: dict[int, tuple[WordRows, ...]]
     rings_of: dict[int, tuple[WordRows, ...]]
     pages: tuple[Tensor, ...]
+
+    def vectors(self, fields: tuple[WordRows, ...]) -> tuple[int, ...]:
+        """Of each field, how many words lie together in each of its rows: with them 16 bytes at most."""
+        word = self.words.itemsize
+        start = self.words.data_ptr() // word
+        return tuple(
+            gcd(UNIT // word, start, one.base, one.s_layer, one.s_slot, one.s_row, one.words) for one in fields
+        )
 
 
 def conv_views(sub: SubPool) -> ConvViews:
@@ -97,8 +101,7 @@ def conv_views(sub: SubPool) -> ConvViews:
     fields = [one for one in sub.layout.fields if one.name != "cursor"]
     channel_bytes = spec.channels * field.itemsize
     sizes = [size for one in fields for size in _sizes(one)]
-    width = widest(sub.buffer.data_ptr(), channel_bytes, *sizes)
-    word = min(width, WORD)
+    word = min(widest(sub.buffer.data_ptr(), channel_bytes, *sizes), WORD)
     keeps = {"conv": spec.width - 1, REPLAY: spec.verify_tokens}
 
     def rows(one: FieldLayout, index: int | None = None, *, whole: bool = False) -> WordRows:
@@ -133,7 +136,6 @@ def conv_views(sub: SubPool) -> ConvViews:
         s_layer=field.layer_stride // size,
         strides=(s_row, s_slot, spec.channels),
         words=sub.buffer.view({4: torch.int32, 2: torch.int16, 1: torch.uint8}[word]),
-        vector=width // word,
         recurrent=tuple(map(rows, recurrent)),
         rings=tuple(map(rows, rings)),
         moved=tuple(map(rows, moved)),
@@ -144,17 +146,9 @@ def conv_views(sub: SubPool) -> ConvViews:
     )
 
 
-def vector_of(*numbers: int) -> int:
-    """Elements that lie together: the largest power of two, 16 at most, of which all numbers are multiples.
-
-    Examples:
-        >>> vector_of(24, 8192), vector_of(5), vector_of(0)
-        (8, 1, 16)
-    """
-    joined = VECTOR
-    for number in numbers:
-        joined |= number
-    return joined & -joined
+def blocks(fields: tuple[WordRows, ...], most: int) -> tuple[int, ...]:
+    """Of each field, the words of a tile, a power of two: as many as its rows have, ``most`` at most."""
+    return tuple(min(most, power_of_two(one.words)) for one in fields)
 
 
 def _sizes(field: FieldLayout) -> tuple[int, ...]:

@@ -4,7 +4,8 @@ import triton
 import triton.language as tl
 
 from statehal_triton_ops.kernels.conv_rows import committed, path_token, ring_row, row_word
-from statehal_triton_ops.kernels.conv_windows import channels_if, cursor_of, named_slot, whole
+from statehal_triton_ops.kernels.conv_windows import channels_if, cursor_of, named_slot
+from statehal_triton_ops.kernels.places import whole
 
 
 @triton.jit
@@ -22,13 +23,13 @@ def follow_path(
     WIDTH: tl.constexpr,
     RING: tl.constexpr,
     TRACK: tl.constexpr,
-    BLOCK: tl.constexpr,
-    VECTOR: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    VECTORS: tl.constexpr,
 ):
     """Bring the accepted rows of a tree, in windows and replay rings of all layers, into the order of a chain.
 
-    A program takes ``BLOCK`` words of one layer of a field of one request. Rows move towards older positions, oldest
-    first, so that none is written over before it has moved. Cursors are read and not written.
+    A program takes ``BLOCKS[n]`` words of one layer of a field of one request. Rows move towards older positions,
+    oldest first, so that none is written over before it has moved. Cursors are read and not written.
 
     Args:
         words_ptr: the pool's buffer as words.
@@ -36,6 +37,7 @@ def follow_path(
         windows: ``Windows`` of any layer, for cursors.
         path_ptr: ``[requests, drafts]``.
         parts: programs a request.
+        BLOCKS, VECTORS: of each field, the words of a tile, and how many lie together.
     """
     request = tl.program_id(0) // parts
     part = (tl.program_id(0) % parts).to(tl.int64)
@@ -45,14 +47,14 @@ def follow_path(
     cursor = cursor_of(owner, windows)
     for n in tl.static_range(len(fields)):
         field = fields[n]
-        chunks = tl.cdiv(field.words, BLOCK)
+        chunks = tl.cdiv(field.words, BLOCKS[n])
         pieces = tl.cast(field.layers, tl.int64) * chunks
         mine = due & (part >= 0) & (part < pieces)
         piece = tl.maximum(part, 0)
         layer = piece // chunks
-        words = whole(field.words, VECTOR)
-        limit = channels_if(mine, words, VECTOR)
-        w = (piece % chunks) * BLOCK + tl.arange(0, BLOCK)
+        words = whole(field.words, VECTORS[n])
+        limit = channels_if(mine, words, VECTORS[n])
+        w = (piece % chunks) * BLOCKS[n] + tl.arange(0, BLOCKS[n])
         first = tl.maximum(accepted - field.keep, 0)
         for place in range(first, tl.where(mine, accepted, first)):
             token = path_token(path_ptr, request, place, drafts)
@@ -64,8 +66,8 @@ def follow_path(
             else:
                 position -= 1
                 source -= 1
-            row = tl.load(words_ptr + row_word(field, layer, slot, source, VECTOR) + w, mask=w < limit, other=0)
-            tl.store(words_ptr + row_word(field, layer, slot, position, VECTOR) + w, row, mask=w < limit)
+            row = tl.load(words_ptr + row_word(field, layer, slot, source, VECTORS[n]) + w, mask=w < limit, other=0)
+            tl.store(words_ptr + row_word(field, layer, slot, position, VECTORS[n]) + w, row, mask=w < limit)
         part -= pieces
 
 
@@ -88,15 +90,15 @@ def commit_slots(
     STATES: tl.constexpr,
     FETCHED: tl.constexpr,
     TILES: tl.constexpr,
-    BLOCK: tl.constexpr,
-    VECTOR: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    VECTORS: tl.constexpr,
 ):
     """Move cursors, fetch the recurrent rows after the last accepted token, and fill tracked slots; all layers.
 
-    A program takes up to ``TILES * BLOCK`` words of one layer of a field of one request; the first also its cursor.
+    A program takes up to ``TILES * BLOCKS[n]`` words of one layer of a field of one request; the first also its cursor.
 
     Args:
-        words_ptr, windows, parts: as of ``follow_path``.
+        words_ptr, windows, parts, BLOCKS, VECTORS: as of ``follow_path``.
         fields: tuple of ``WordRows``, of which the first ``FETCHED`` come from the slot that ``states_ptr`` names, with
             ``STATES`` and where it is not padding. Of tracked slots all others come from the slot of the step.
         path_ptr: ``[requests, drafts]``; not read unless ``TREE``.
@@ -120,21 +122,21 @@ def commit_slots(
         source = owner
         if n < FETCHED:
             source = fetched
-        chunks = tl.cdiv(field.words, TILES * BLOCK)
+        chunks = tl.cdiv(field.words, TILES * BLOCKS[n])
         pieces = tl.cast(field.layers, tl.int64) * chunks
         mine = due & (source != slot) & (left >= 0) & (left < pieces)
         piece = tl.maximum(left, 0)
-        words = whole(field.words, VECTOR)
-        limit = channels_if(mine, words, VECTOR)
-        start = (piece % chunks) * (TILES * BLOCK)
-        origin = words_ptr + row_word(field, piece // chunks, source, 0, VECTOR)
-        target = words_ptr + row_word(field, piece // chunks, slot, 0, VECTOR)
+        words = whole(field.words, VECTORS[n])
+        limit = channels_if(mine, words, VECTORS[n])
+        start = (piece % chunks) * (TILES * BLOCKS[n])
+        origin = words_ptr + row_word(field, piece // chunks, source, 0, VECTORS[n])
+        target = words_ptr + row_word(field, piece // chunks, slot, 0, VECTORS[n])
         tiles = ()
         for tile in tl.static_range(TILES):
-            w = start + tile * BLOCK + tl.arange(0, BLOCK)
+            w = start + tile * BLOCKS[n] + tl.arange(0, BLOCKS[n])
             tiles = tiles + (tl.load(origin + w, mask=w < limit, other=0),)
         for tile in tl.static_range(TILES):
-            w = start + tile * BLOCK + tl.arange(0, BLOCK)
+            w = start + tile * BLOCKS[n] + tl.arange(0, BLOCKS[n])
             tl.store(target + w, tiles[tile], mask=w < limit)
         left -= pieces
     if (part == 0) & due:

@@ -41,7 +41,7 @@ def load_inputs(
     return rows
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def keep_inputs(
     x_ptr,
     loc_ptr,
@@ -86,7 +86,7 @@ def keep_inputs(
         tl.store(windows.ptr + where + c, rows[index], mask=c < limit)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences", "tokens"])
 def keep_snapshots(
     x_ptr,
     loc_ptr,

@@ -11,10 +11,10 @@ from statehal_triton_ops.kernels.conv_windows import (
     live_row,
     named_slot,
     row_start,
-    whole,
     window_start,
     zero_rows,
 )
+from statehal_triton_ops.kernels.places import whole
 from statehal_triton_ops.kernels.values import widen
 
 
@@ -80,7 +80,7 @@ def load_input(
     return tl.where(inside, held(new, windows), old)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences", "tokens"])
 def prefill_conv(
     x_ptr,
     out_ptr,

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from statehal_triton_ops.kernels.conv_windows import named_slot, whole
+from statehal_triton_ops.kernels.conv_windows import named_slot
+from statehal_triton_ops.kernels.places import whole
 
 
 class WordRows(NamedTuple):

@@ -11,12 +11,12 @@ from statehal_triton_ops.kernels.conv_windows import (
     live_row,
     named_slot,
     row_start,
-    whole,
     window_start,
 )
+from statehal_triton_ops.kernels.places import whole
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["slots"])
 def read_windows(
     out_ptr,
     slots_ptr,
@@ -64,8 +64,10 @@ def skip_empty(
     HAS: tl.constexpr,
     FORKED: tl.constexpr,
     ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    VECTOR: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    VECTORS: tl.constexpr,
+    RING_BLOCKS: tl.constexpr,
+    RING_VECTORS: tl.constexpr,
 ):
     """Give a sequence of no tokens the recurrent rows and the replay ring that belong to its window, of one layer.
 
@@ -76,6 +78,8 @@ def skip_empty(
         fields, rings: tuples of ``WordRows`` of one layer each: recurrent rows, and replay rings of ``ROWS`` rows or
             fewer.
         FORKED: as of ``keep_inputs``.
+        BLOCKS, VECTORS: of each field, the words that are moved at once, and how many lie together.
+        RING_BLOCKS, RING_VECTORS: of each ring.
     """
     sequence = tl.program_id(0) // parts
     part = (tl.program_id(0) % parts).to(tl.int64)
@@ -89,26 +93,26 @@ def skip_empty(
     moved = due & ((found == 0) | (source != slot))
     for n in tl.static_range(len(fields)):
         field = fields[n]
-        words = whole(field.words, VECTOR)
-        old = channels_if(found, words, VECTOR)
-        origin = words_ptr + row_word(field, 0, source, 0, VECTOR)
-        target = words_ptr + row_word(field, 0, slot, 0, VECTOR)
-        for start in range(part * BLOCK, tl.where(moved, words, 0), parts * BLOCK):
-            w = start + tl.arange(0, BLOCK)
+        words = whole(field.words, VECTORS[n])
+        old = channels_if(found, words, VECTORS[n])
+        origin = words_ptr + row_word(field, 0, source, 0, VECTORS[n])
+        target = words_ptr + row_word(field, 0, slot, 0, VECTORS[n])
+        for start in range(part * BLOCKS[n], tl.where(moved, words, 0), parts * BLOCKS[n]):
+            w = start + tl.arange(0, BLOCKS[n])
             tl.store(target + w, tl.load(origin + w, mask=w < old, other=0), mask=w < words)
     cursor, origin_cursor = cursor_of(slot, windows), cursor_of(source, windows)
     for n in tl.static_range(len(rings)):
         ring = rings[n]
-        words = whole(ring.words, VECTOR)
-        old = channels_if(found, words, VECTOR)
+        words = whole(ring.words, RING_VECTORS[n])
+        old = channels_if(found, words, RING_VECTORS[n])
         position = tl.arange(0, ROWS)
         some = position < ring.rows
         where = ring_row(origin_cursor, position, ring).to(tl.int64)[:, None] * ring.s_row
         place = ring_row(cursor, position + 1, ring).to(tl.int64)[:, None] * ring.s_row
-        origin = words_ptr + row_word(ring, 0, source, 0, VECTOR)
-        target = words_ptr + row_word(ring, 0, slot, 0, VECTOR)
-        for start in range(part * BLOCK, tl.where(due, ring.words, 0), parts * BLOCK):
-            w = start + tl.arange(0, BLOCK)
+        origin = words_ptr + row_word(ring, 0, source, 0, RING_VECTORS[n])
+        target = words_ptr + row_word(ring, 0, slot, 0, RING_VECTORS[n])
+        for start in range(part * RING_BLOCKS[n], tl.where(due, ring.words, 0), parts * RING_BLOCKS[n]):
+            w = start + tl.arange(0, RING_BLOCKS[n])
             rows = tl.load(origin + where + w[None, :], mask=some[:, None] & (w < old)[None, :], other=0)
             tl.debug_barrier()  # a slot that keeps its own state turns its ring
             tl.store(target + place + w[None, :], rows, mask=some[:, None] & (w < words)[None, :])

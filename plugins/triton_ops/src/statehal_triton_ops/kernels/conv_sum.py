@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from statehal_triton_ops.kernels.conv_windows import whole
+from statehal_triton_ops.kernels.places import whole
 from statehal_triton_ops.kernels.values import narrow
 
 

@@ -38,7 +38,7 @@ def request_rows(request, loc_ptr, requests, tokens, drafts, RAGGED: tl.constexp
     return first, last, before, beyond
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["requests", "tokens"])
 def verify_conv(
     x_ptr,
     out_ptr,
@@ -103,7 +103,7 @@ def verify_conv(
     zero_rows(out_ptr, beyond, tokens, s_out, c, channels, VECTOR)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["requests", "tokens"])
 def verify_conv_tree(
     x_ptr,
     out_ptr,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from statehal_triton_ops.kernels.places import whole
 from statehal_triton_ops.kernels.values import widen
 
 
@@ -63,15 +64,6 @@ def placed_row(cursor, position, windows, RING: tl.constexpr):
     else:
         row = position - 1
     return row
-
-
-@triton.jit
-def whole(offset, VECTOR: tl.constexpr):
-    """``offset``, a number of whole vectors, in a form that says so.
-
-    A hint (``tl.multiple_of``) would be gone with the operation that it stands on, where that is folded away.
-    """
-    return (offset // VECTOR) * VECTOR
 
 
 @triton.jit

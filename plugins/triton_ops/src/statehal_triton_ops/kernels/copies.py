@@ -165,7 +165,7 @@ def copy_piece(
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pairs"])
 def copy_rows(
     ptr,
     scratch_ptr,

@@ -11,12 +11,12 @@ from statehal_triton_ops.kernels.store import UNSCALED, divisor, load_ids, store
 from statehal_triton_ops.kernels.values import widen
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def write_latent_rows(
     kv_c, k_pe, ids, count, rank, rope_dim, rope, weight, field, scale,
     ROWS: tl.constexpr, RANK_BLOCK: tl.constexpr, PE_BLOCK: tl.constexpr, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr,
-    REST_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr, NORM: tl.constexpr, ROTATED: tl.constexpr,
-    DIGITS: tl.constexpr, CHUNK: tl.constexpr, STORED: tl.constexpr, SCALE: tl.constexpr,
+    REST_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr, TABLE: tl.constexpr, NORM: tl.constexpr,
+    ROTATED: tl.constexpr, DIGITS: tl.constexpr, CHUNK: tl.constexpr, STORED: tl.constexpr, SCALE: tl.constexpr,
 ):  # fmt: skip
     """Store ``[kv_c | k_pe]`` of ``ROWS`` tokens of ``count``; the row has one head.
 
@@ -29,7 +29,7 @@ def write_latent_rows(
         weight: a ``Weight``, used if ``NORM``.
         field, scale: as of ``store_heads``.
         RANK_BLOCK, PE_BLOCK: of the two parts, powers of two.
-        HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED: as of ``turned``.
+        HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, TABLE: as of ``turned``.
         DIGITS, CHUNK, STORED, SCALE: as of ``store_part``.
     """
     token = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -54,8 +54,9 @@ def write_latent_rows(
 
     if ROTATED:
         first, second, rest = turned(
-            k_pe, token, head, mask, rope, weight, rope_dim, HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, False, False
-        )
+            k_pe, token, head, mask, rope, weight, rope_dim,
+            HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, 0, TABLE, False,
+        )  # fmt: skip
         store_turned(
             first, second, rest, rank, by, at, head, mask, rope_dim, field,
             HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, DIGITS, CHUNK, STORED, SCALE,

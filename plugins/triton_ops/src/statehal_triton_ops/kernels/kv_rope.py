@@ -21,7 +21,7 @@ def store_out(out, token, head, mask, d, d_mask, values):
 def turned(
     x, token, head, mask, rope, weight, dim,
     HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, REST_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr,
-    SECTIONS: tl.constexpr, NORM: tl.constexpr,
+    SECTIONS: tl.constexpr, TABLE: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """Head rows of ``x``, normalised and rotated, float32.
 
@@ -35,7 +35,7 @@ def turned(
         HALF_BLOCK: ``HALF`` or the next power of two.
         REST_BLOCK: of the elements past the rotated ones, or the next power of two; 0 where there are none.
         INTERLEAVED: whether a pair is two neighbours.
-        SECTIONS: as of ``angles``.
+        SECTIONS, TABLE: as of ``angles``.
         NORM: whether rows are normalised.
 
     Returns:
@@ -66,7 +66,7 @@ def turned(
         second = weighted(second, factor, weight, d_second, f_mask)
         if REST_BLOCK > 0:
             rest = weighted(rest, factor, weight, d_rest, d_rest < dim)
-    cos, sin = angles(rope, token, mask, f, f_mask, HALF, SECTIONS)
+    cos, sin = angles(rope, token, mask, f, f_mask, HALF, SECTIONS, TABLE)
     first, second = turn(first, second, cos, sin)
     return first, second, rest
 
@@ -116,15 +116,16 @@ def store_turned(
         store_part(rest, offset + d, d < dim, by, ids, head, mask, field, DIGITS, CHUNK, STORED, SCALE)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["q_count", "count", "q_programs", "programs"])
 def rope_write_kv(
     q, k, v, q_out, k_out, k_ids, v_ids, scale_ids, q_heads, heads, q_count, count, q_programs, programs, rope,
     q_weight, k_weight, k_field, v_field, k_scale, v_scale, k_scales, v_scales,
     ROWS: tl.constexpr, K_DIM: tl.constexpr, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, REST_BLOCK: tl.constexpr,
-    INTERLEAVED: tl.constexpr, SECTIONS: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr, K_OUT: tl.constexpr,
-    V_DIM: tl.constexpr, V_BLOCK: tl.constexpr, K_DIGITS: tl.constexpr, K_CHUNK: tl.constexpr, V_DIGITS: tl.constexpr,
-    V_CHUNK: tl.constexpr, K_STORED: tl.constexpr, V_STORED: tl.constexpr, K_SCALE: tl.constexpr,
-    V_SCALE: tl.constexpr, KEPT: tl.constexpr, SCALE_DIGITS: tl.constexpr,
+    INTERLEAVED: tl.constexpr, SECTIONS: tl.constexpr, TABLE: tl.constexpr, Q_NORM: tl.constexpr,
+    K_NORM: tl.constexpr, K_OUT: tl.constexpr, V_DIM: tl.constexpr, V_BLOCK: tl.constexpr, K_DIGITS: tl.constexpr,
+    K_CHUNK: tl.constexpr, V_DIGITS: tl.constexpr, V_CHUNK: tl.constexpr, K_STORED: tl.constexpr,
+    V_STORED: tl.constexpr, K_SCALE: tl.constexpr, V_SCALE: tl.constexpr, KEPT: tl.constexpr,
+    SCALE_DIGITS: tl.constexpr,
 ):  # fmt: skip
     """Programs ``[0, q_programs)`` rotate q, the next ``programs`` rotate and store k, the last ones store v.
 
@@ -135,8 +136,9 @@ def rope_write_kv(
         row = program * ROWS + tl.arange(0, ROWS)
         token, head, mask = row // q_heads, row % q_heads, row < q_count
         first, second, rest = turned(
-            q, token, head, mask, rope, q_weight, K_DIM, HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, SECTIONS, Q_NORM
-        )
+            q, token, head, mask, rope, q_weight, K_DIM,
+            HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, SECTIONS, TABLE, Q_NORM,
+        )  # fmt: skip
         tl.debug_barrier()
         store_turned_out(
             q_out, token, head, mask, K_DIM, first, second, rest, HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED
@@ -145,8 +147,9 @@ def rope_write_kv(
         row = (program - q_programs) * ROWS + tl.arange(0, ROWS)
         token, head, mask = row // heads, row % heads, row < count
         first, second, rest = turned(
-            k, token, head, mask, rope, k_weight, K_DIM, HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, SECTIONS, K_NORM
-        )
+            k, token, head, mask, rope, k_weight, K_DIM,
+            HALF, HALF_BLOCK, REST_BLOCK, INTERLEAVED, SECTIONS, TABLE, K_NORM,
+        )  # fmt: skip
         ids = load_ids(k_ids, token, mask)
         by = tl.zeros_like(token).to(tl.float32)
         if K_STORED != AS_IS and K_SCALE != UNSCALED:

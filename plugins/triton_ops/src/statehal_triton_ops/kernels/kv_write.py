@@ -54,7 +54,7 @@ def store_heads(
     store_part(values, d, d_mask, by, at, head, mask, field, DIGITS, CHUNK, STORED, SCALE)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def write_kv(
     k, v, k_ids, v_ids, scale_ids, count, heads, k_field, v_field, k_scale, v_scale, k_scales, v_scales,
     ROWS: tl.constexpr, K_DIM: tl.constexpr, K_BLOCK: tl.constexpr, V_DIM: tl.constexpr, V_BLOCK: tl.constexpr,

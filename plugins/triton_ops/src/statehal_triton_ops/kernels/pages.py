@@ -24,7 +24,7 @@ class Pages(NamedTuple):
     count: Any
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pairs"])
 def copy_pages(
     view,
     scratch_ptr,

@@ -41,6 +41,15 @@ class HeadRows(NamedTuple):
 
 
 @triton.jit
+def whole(offset, VECTOR: tl.constexpr):
+    """``offset``, a number of whole vectors, in a form that says so.
+
+    A hint (``tl.multiple_of``) would be gone with the operation that it stands on, where that is folded away.
+    """
+    return (offset // VECTOR) * VECTOR
+
+
+@triton.jit
 def writable(ids, field):
     """Which ids name a row of the view that is not padding."""
     return (ids >= field.first) & (ids < field.count)

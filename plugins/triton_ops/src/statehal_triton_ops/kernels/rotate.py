@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from statehal_triton_ops.kernels.places import whole
 from statehal_triton_ops.kernels.values import widen
 
 
@@ -43,7 +44,15 @@ class Weight(NamedTuple):
 
 
 @triton.jit
-def angles(rope, token, mask, f, f_mask, HALF: tl.constexpr, SECTIONS: tl.constexpr):
+def position_of(rope, axis: tl.constexpr, token, mask):
+    """The positions of tokens in one row of them, within the table, int64 ``[rows, 1]``."""
+    at = token.to(tl.int64) * rope.s_token + axis * rope.s_axis
+    position = tl.load(rope.positions + at, mask=mask, other=0).to(tl.int64)
+    return tl.minimum(tl.maximum(position, 0), rope.last)[:, None]
+
+
+@triton.jit
+def angles(rope, token, mask, f, f_mask, HALF: tl.constexpr, SECTIONS: tl.constexpr, TABLE: tl.constexpr):
     """Cosines and sines of frequencies ``f`` for tokens, float32 ``[rows, frequencies]``.
 
     A position outside of the table takes its nearest one.
@@ -53,18 +62,16 @@ def angles(rope, token, mask, f, f_mask, HALF: tl.constexpr, SECTIONS: tl.conste
         token, mask: ``[rows]``.
         f, f_mask: ``[frequencies]``.
         HALF: how many frequencies there are.
-        SECTIONS: whether frequencies take different rows of positions.
+        SECTIONS: 0, or where frequencies take different rows of positions, how many neighbours take the same.
+        TABLE: how many elements of the table lie together.
     """
     both = mask[:, None] & f_mask[None, :]
-    if SECTIONS:
-        axis = (f >= rope.second).to(tl.int64) + (f >= rope.third).to(tl.int64)
-        at = axis[None, :] * rope.s_axis + token[:, None].to(tl.int64) * rope.s_token
-        position = tl.load(rope.positions + at, mask=both, other=0).to(tl.int64)
-    else:
-        at = token.to(tl.int64) * rope.s_token
-        position = tl.load(rope.positions + at, mask=mask, other=0).to(tl.int64)[:, None]
-    position = tl.minimum(tl.maximum(position, 0), rope.last)
-    at = position * rope.s_position + f[None, :].to(tl.int64) * rope.s_column
+    position = position_of(rope, 0, token, mask)
+    if SECTIONS > 0:
+        same = ((f // SECTIONS) * SECTIONS)[None, :]
+        position = tl.where(same >= rope.second, position_of(rope, 1, token, mask), position)
+        position = tl.where(same >= rope.third, position_of(rope, 2, token, mask), position)
+    at = whole(position * rope.s_position, TABLE) + f[None, :].to(tl.int64) * rope.s_column
     cos = widen(tl.load(rope.table + at, mask=both, other=0.0))
     sin = widen(tl.load(rope.table + at + HALF * rope.s_column, mask=both, other=0.0))
     return cos, sin

@@ -77,7 +77,7 @@ def _cases() -> Iterator[Case]:
 
 
 def _run(case: Case, tunings: slice) -> Callable[[str], None]:
-    def run(backend: str) -> None:
+    def run(family: str) -> None:
         ring = ExtraField(REPLAY, (case.width - 1 + case.drafts - 1, 256), "bfloat16")
         extra = [ring] * case.replay + [ExtraField("count", (1,), "int32")] * case.counter
         spec = ConvRecurrent(
@@ -92,7 +92,7 @@ def _run(case: Case, tunings: slice) -> Callable[[str], None]:
         )
         state = ConvStateLayout(protocol=case.protocol, align=16)
         sub = pool_of([spec], layouts=lambda one, size: conv_window(one, state))["gdn"]
-        for tuning in conv_tunings(backend)[tunings]:
+        for tuning in conv_tunings(family)[tunings]:
             _calls(TritonCausalConv1d(CausalConv1dRequest(sub, "meta"), tuning), sub, case)
 
     return run

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
 
 from statehal.hookspecs import KVWriteRequest
 from statehal.ids import KernelIds
-from statehal.layout import FormKind, PoolLayout, layer_major, nz, page_major, token_major
+from statehal.layout import FormKind, PoolLayout, layer_major, nz, page_major, token_major, x_packed
 from statehal.pool import SubPool
 from statehal.spec import Attention, Latent, Spec
 from statehal_triton_ops.compile.scenario import Scenario, pool_of, tensor
@@ -18,6 +19,7 @@ from statehal_triton_ops.kv_writer import TritonKVWriter
 LAYER, TOKENS, HEADS, Q_HEADS = 1, 4096, 8, 32
 HEAD_DIMS = (64, 80, 96, 128, 192, 256)
 QUANTISED = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "int8")
+AMD_STORED = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz")
 MOVES = (4, 256, 4096, 5000)
 
 
@@ -38,6 +40,12 @@ LAYOUTS: dict[str, Callable[[Spec, int], PoolLayout]] = {
     "layer-major": lambda spec, size: layer_major(spec, size),
     "nz": nz,
 }
+
+AMD: dict[str, Callable[[Spec, int], PoolLayout]] = {
+    "x-packed": lambda spec, size: x_packed(spec, size, values="transposed", forms=("page", "block")),
+    "shuffled": lambda spec, size: x_packed(spec, size, forms=("page", "block")),
+}
+"""Layouts of AMD's alone, in which an element of V lies beside those of other tokens."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +85,28 @@ def scenarios() -> Iterator[Scenario]:
         for case in (Case(head_dim), Case(head_dim, "float8_e4m3fn")):
             yield Scenario(f"kv.write {case.name} further tunings", _run(case, further, _write))
             yield Scenario(f"kv.rope_write {case.name} further tunings", _run(case, further, _rope_write))
+    yield from _of_amd()
     for stored in ("bfloat16", *QUANTISED):
         yield Scenario(f"kv.write_latent {stored} 512+64", _latent(stored, first), stored == "bfloat16")
     yield Scenario("kv.write_latent bfloat16 512+64 further tunings", _latent("bfloat16", further))
     for layout in LAYOUTS:
         for case in (Case(128, layout=layout), Case(192, v_head_dim=128, layout=layout), *_scaled(layout)):
             yield Scenario(f"kv.move {case.name}", _run(case, first, _move), case == Case(128))
+
+
+def _of_amd() -> Iterator[Scenario]:
+    """They launch nothing for others."""
+    for layout, head_dim, stored in product(AMD, HEAD_DIMS, AMD_STORED):
+        case = Case(head_dim, stored, layout)
+        calls = {"write": _write, "rope_write": _rope_write}
+        if (head_dim, stored) == (128, "bfloat16"):
+            calls["move"] = _move
+        for name, call in calls.items():
+            yield Scenario(f"kv.{name} {case.name}", _on_amd(_run(case, slice(0, 1), call)), scattered=True)
+
+
+def _on_amd(run: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda family: run(family) if family.startswith("hip") else None
 
 
 def _scaled(layout: str) -> tuple[Case, ...]:
@@ -113,7 +137,7 @@ Calls = Callable[[TritonKVWriter, SubPool, Case], None]
 
 
 def _run(case: Case, tunings: slice, calls: Calls) -> Callable[[str], None]:
-    def run(backend: str) -> None:
+    def run(family: str) -> None:
         spec = Attention(
             "full",
             layers=(0, LAYER),
@@ -123,15 +147,15 @@ def _run(case: Case, tunings: slice, calls: Calls) -> Callable[[str], None]:
             dtype=case.stored,
             scales="per_token_head" if case.scales else None,
         )
-        sub = pool_of([spec], layouts=LAYOUTS[case.layout])["full"]
-        for tuning in kv_tunings(backend)[tunings]:
+        sub = pool_of([spec], layouts=(LAYOUTS | AMD)[case.layout])["full"]
+        for tuning in kv_tunings(family)[tunings]:
             calls(TritonKVWriter(KVWriteRequest(sub, "meta"), tuning), sub, case)
 
     return run
 
 
-def _ids(sub: SubPool, case: Case, count: int = TOKENS) -> KernelIds:
-    return sub.kernel_buffer(count, dtype=getattr(torch, case.ids))
+def _ids(sub: SubPool, case: Case, count: int | None = None) -> KernelIds:
+    return sub.kernel_buffer(TOKENS if count is None else count, dtype=getattr(torch, case.ids))
 
 
 def _rows(case: Case, heads: int = HEADS, dim: int | None = None) -> torch.Tensor:
@@ -184,13 +208,13 @@ def _rope(writer: TritonKVWriter, sub: SubPool, case: Case, *, rope_dim: int | N
 
 
 def _latent(stored: str, tunings: slice) -> Callable[[str], None]:
-    def run(backend: str) -> None:
+    def run(family: str) -> None:
         spec = Latent("mla", layers=(0, LAYER), kv_lora_rank=512, qk_rope_head_dim=64, dtype=stored)
         sub = pool_of([spec], layouts=LAYOUTS["page-major"])["mla"]
         ids, kv_c, k_pe = sub.kernel_buffer(TOKENS), tensor(TOKENS, 512), tensor(TOKENS, 64)
         positions, table = tensor(TOKENS, dtype="int64"), tensor(1 << 17, 64, dtype="float32")
         scale = tensor(1, dtype="float32") if stored in QUANTISED else None
-        for tuning in kv_tunings(backend)[tunings]:
+        for tuning in kv_tunings(family)[tunings]:
             writer = TritonKVWriter(KVWriteRequest(sub, "meta"), tuning)
             writer.write_latent(LAYER, ids, kv_c, k_pe, scale=scale)
             if stored in QUANTISED:

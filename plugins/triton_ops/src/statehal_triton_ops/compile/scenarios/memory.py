@@ -36,7 +36,7 @@ def _translation() -> Iterator[Scenario]:
     for dtype in ("int32", "int64"):
         yield _translate(f"memory.translate {dtype} a slice", dtype, (64, 512), 2, 16, True, False, columns=640)
 
-    def update(backend: str) -> None:
+    def update(family: str) -> None:
         pages = tensor(256, dtype="int64")
         _ops().update_table(tensor(TABLE + 1, dtype="int64"), pages, pages)
 
@@ -53,7 +53,7 @@ def _translate(
     quick: bool,
     columns: int | None = None,
 ) -> Scenario:
-    def run(backend: str) -> None:
+    def run(family: str) -> None:
         ids = tensor(*shape, dtype=dtype) if columns is None else tensor(shape[0], columns, dtype=dtype)[:, : shape[1]]
         to = tuple(tensor(*shape, dtype=dtype) for _ in range(outs))
         pages = tensor(TABLE + 1, dtype="int64") if table else None
@@ -83,11 +83,11 @@ def _pages() -> Iterator[Scenario]:
 
 
 def _zero(ranges: int, page_bytes: int, dense: int) -> Callable[[str], None]:
-    return lambda backend: _ops().zero_pages((_view(ranges, page_bytes, dense),), tensor(64, dtype="int64"))
+    return lambda family: _ops().zero_pages((_view(ranges, page_bytes, dense),), tensor(64, dtype="int64"))
 
 
 def _copy(ranges: int, page_bytes: int, dense: int, count: int) -> Callable[[str], None]:
-    def run(backend: str) -> None:
+    def run(family: str) -> None:
         pages = tensor(count, dtype="int64")
         _ops().copy_pages((_view(ranges, page_bytes, dense),), pages, pages)
 
@@ -103,7 +103,7 @@ def _rows() -> Iterator[Scenario]:
 
 
 def _row_access(dtype: str, head_dim: int, order: str, ids: str, quick: bool) -> Scenario:
-    def run(backend: str) -> None:
+    def run(family: str) -> None:
         spec = Attention("full", layers=(0, 1), kv_heads=8, head_dim=head_dim, dtype=dtype)
         view = pool_of([spec], layouts=page_major)["full"].view("k", 1)
         if order == "HND":  # heads lie apart, as where each has a pool of its own
