@@ -89,9 +89,28 @@ class NamedSpace:
         return ids.tensors
 
 
+class AnySubPool:
+    """Takes kernel ids of tokens of any sub-pool of its pool."""
+
+    def __init__(self, space: Any) -> None:
+        self._space = space
+
+    def accept(self, ids: Any, where: str) -> Any:
+        key, own = getattr(getattr(ids, "space", None), "key", None), self._space.key
+        if key is None or (key.pool, key.kind, key.unit) != (own.pool, own.kind, own.unit):
+            raise self._space.refusal(ids, where)
+        return (ids.tensors * len(own.forms))[: len(own.forms)]
+
+
 def any_space(made: Any, request: Any) -> None:
     """Ids are not looked at."""
     made._arguments._space = AnySpace(made._arguments._space)
+
+
+def full_ids_for_a_window(made: Any, request: Any) -> None:
+    """A sliding-window layer takes full-attention ids; what is no window is guarded."""
+    if request.subpool.spec.window is not None:
+        made._arguments._space = AnySubPool(made._arguments._space)
 
 
 def named_space(made: Any, request: Any) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from conformance.kv_faults import any_space, method, named_space, writer
+from conformance.kv_faults import any_space, full_ids_for_a_window, method, named_space, writer
 from conformance.mutant import Mutant
 
 
@@ -154,6 +154,7 @@ MUTANTS = [
     Mutant("a layer that shares rows writes those of the first layer", TURNS, writer(_sharers_of_the_first_layer)),
     Mutant("write takes ids of any space", SPACES, writer(any_space)),
     Mutant("write takes ids of another pool", SPACES, writer(named_space)),
+    Mutant("write takes full-attention ids for a window", SPACES, writer(full_ids_for_a_window)),
     Mutant("K is stored before the ids are looked at", SPACES, method("write", _keys_before_the_check)),
     Mutant("gaps in the last dimension are not noticed", MISFITS, method("write", _gaps_ignored)),
     Mutant("V of another dtype is cast", MISFITS, method("write", _dtypes_cast)),

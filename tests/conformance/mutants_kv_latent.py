@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from conformance.kv_faults import any_space, method, named_space, writer
+from conformance.kv_faults import any_space, full_ids_for_a_window, method, named_space, writer
 from conformance.mutant import Mutant
 
 
@@ -60,4 +60,5 @@ MUTANTS = [
     Mutant("the key is not divided by the scale", CODES, method("write_latent", _content_unscaled)),
     Mutant("write_latent takes ids of any space", SPACES, writer(any_space)),
     Mutant("write_latent takes ids of another pool", SPACES, writer(named_space)),
+    Mutant("write_latent takes full-attention ids for a window", SPACES, writer(full_ids_for_a_window)),
 ]

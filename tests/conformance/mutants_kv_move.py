@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conformance.kv_faults import any_space, method, writer
+from conformance.kv_faults import any_space, full_ids_for_a_window, method, writer
 from conformance.mutant import Mutant
 
 
@@ -97,4 +97,5 @@ MUTANTS = [
     Mutant("tokens are moved from the last to the first", ORDER, method("move", _backwards)),
     Mutant("move takes any ids as targets", SPACES, method("move", _any_targets)),
     Mutant("move takes ids of any space", SPACES, writer(any_space)),
+    Mutant("move takes full-attention ids for a window", SPACES, writer(full_ids_for_a_window)),
 ]

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from conformance.kv_faults import any_space, encode_with, encoding, method, writer
+from conformance.kv_faults import any_space, encode_with, encoding, full_ids_for_a_window, method, writer
 from conformance.mutant import Mutant
 from statehal.reference import casts
 from statehal.reference.rope import rms_norm
@@ -170,4 +170,9 @@ MUTANTS = [
     Mutant("v_scale is forgotten in rope_write", CODES, encoding(_value_scale_forgotten, "v")),
     Mutant("scales are those of keys before their rotation", SCALES, method("rope_write", _scales_of_k_as_given)),
     Mutant("rope_write takes ids of any space", "kv_refusals/rope_write_takes_ids_of_its_own_space", writer(any_space)),
+    Mutant(
+        "rope_write takes full-attention ids for a window",
+        "kv_refusals/rope_write_takes_ids_of_its_own_space",
+        writer(full_ids_for_a_window),
+    ),
 ]

@@ -90,7 +90,7 @@ def test_spawned_processes_have_pools_of_their_own_and_refuse_ids_of_others() ->
     assert name == f"kernel tokens of 'full' in pool {pool.fingerprint[:8]}"
     assert numbers == kernel.tensor.tolist()
     assert error.startswith("WrongIdSpace: a read takes kernel tokens of 'full' in pool ")
-    assert f"but was given {name}; read as they are they would name rows of other pages" in error
+    assert f"but was given {name}; unnoticed, the tokens of 'full' with those numbers, " in error
     assert pool.fingerprint[:8] not in error.partition("but was given")[0]
 
 

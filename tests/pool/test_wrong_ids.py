@@ -23,15 +23,27 @@ def test_every_other_space_is_refused_and_both_are_named() -> None:
     rows = torch.zeros(4, 1, 4)
     writer = binding().kv(sub)
     wanted = f"write to layer 2 of 'swa' takes kernel tokens of 'swa' in pool {pool.fingerprint[:8]} but was given "
-    as_rows = "; read as they are they would name rows of other pages (fix: pool['swa'].kernel_ids(virtual))"
-    bare = "a bare {}, of which nothing says what it counts (fix: pass ids made by kernel_ids(), or declare them with "
+    fix = " (fix: pool['swa'].kernel_ids(virtual)"
+    bare = (
+        "a bare {}, of which nothing says what it counts; unnoticed, numbers of any other space would name rows of "
+        f"other requests{fix}, or declare a tensor with space.assume(tensor))"
+    )
+
+    def of(what: str, why: str, owner: StatePool = pool) -> str:
+        unnoticed = f"unnoticed, the tokens of 'swa' with those numbers, {why}, would be read or written"
+        return f"{what} in pool {owner.fingerprint[:8]}; {unnoticed}{fix})"
+
     for ids, got in {
-        virtual: f"{virtual.space}{as_rows}",
-        pool["full"].kernel_ids(virtual): f"kernel tokens of 'full' in pool {pool.fingerprint[:8]}{as_rows}",
-        sub.physical_ids(virtual): f"physical tokens of 'swa' in pool {pool.fingerprint[:8]}{as_rows}",
-        sub.kernel_ids(pages.page_ids()): f"kernel pages of 'swa' in pool {pool.fingerprint[:8]}{as_rows}",
-        pool["slots"].kernel_ids(conv.page_ids()): f"kernel pages of 'slots' in pool {pool.fingerprint[:8]}{as_rows}",
-        other["swa"].kernel_ids(other.alloc(4).token_ids()): f"kernel tokens of 'swa' in pool {other.fingerprint[:8]}",
+        virtual: of("virtual tokens of 'tokens'", "which no page table was asked for"),
+        pool["full"].kernel_ids(virtual): of(
+            "kernel tokens of 'full'", "which are of other pages than those of 'full'"
+        ),
+        sub.physical_ids(virtual): of("physical tokens of 'swa'", "which lie elsewhere"),
+        sub.kernel_ids(pages.page_ids()): of("kernel pages of 'swa'", "which are none of these pages"),
+        pool["slots"].kernel_ids(conv.page_ids()): of("kernel pages of 'slots'", "which are none of these pages"),
+        other["swa"].kernel_ids(other.alloc(4).token_ids()): of(
+            "kernel tokens of 'swa'", "which are of other pages than those of that pool", other
+        ),
         torch.arange(4): bare.format("Tensor"),
         None: bare.format("NoneType"),
     }.items():

@@ -119,6 +119,9 @@ class ConvArguments:
         return PrefillIds(ids, source, None if snapshots is None else self._snapshots(where, snapshots))
 
     def decode(self, layer: int, x: Tensor, slots: KernelIds, out: Tensor | None) -> Tensor:
+        plain = self._plain(layer, slots)
+        if plain is not None and self._plain_rows(x, plain.shape[0], out):
+            return plain
         where = f"decode of layer {layer} of {self._name!r}"
         ids = self._begin(where, layer, slots)
         self._rows(where, x, ids.shape[0], out)
@@ -134,6 +137,14 @@ class ConvArguments:
         parents: Tensor | None,
         out: Tensor | None,
     ) -> Tensor:
+        plain = self._plain(layer, slots)
+        if (
+            plain is not None
+            and query_start_loc is None
+            and parents is None
+            and self._plain_rows(x, plain.shape[0] * self._spec.verify_tokens, out)
+        ):
+            return plain
         where = f"verify of layer {layer} of {self._name!r}"
         ids = self._begin(where, layer, slots)
         count = ids.shape[0]
@@ -192,6 +203,30 @@ class ConvArguments:
 
     def read_state(self, slots: KernelIds) -> Tensor:
         return self._ids(f"read_state of {self._name!r}", slots)
+
+    def _plain(self, layer: int, slots: KernelIds) -> Tensor | None:
+        """The ids of slots that nothing is the matter with, and the same of the layer: what a step asks at every layer.
+
+        ``None`` says no more than that the checks have to be made one by one, with the texts of what they refuse.
+        """
+        if type(slots) is not KernelIds or slots.space is not self._space or not slots.live:
+            return None
+        if type(layer) is not int or layer not in self._prepared:
+            return None
+        if self._space.pool is None or self._space.pool.copies_pending:
+            return None
+        ids = slots.tensors[self._page]
+        return ids if ids.dim() == 1 else None
+
+    def _plain_rows(self, x: Tensor, count: int, out: Tensor | None) -> bool:
+        """Whether nothing is the matter with rows ``[count, channels]`` and their output; as of ``_plain``."""
+        channels, device = self._spec.channels, self._device
+        for rows in (x,) if out is None or out is x else (x, out):
+            if not isinstance(rows, Tensor) or rows.dtype not in self._dtypes or rows.device != device:
+                return False
+            if rows.shape != (count, channels) or rows.stride() != (channels, 1):
+                return False
+        return out is None or (out.dtype is x.dtype and not out.is_inference())
 
     def _ids(self, where: str, slots: KernelIds, name: str = "slots") -> Tensor:
         ids = self._space.accept(slots, where)[self._page]

@@ -5,24 +5,50 @@ from torch import Tensor
 
 from statehal.arguments.rotation import require_eps, require_rotation, require_weight
 from statehal.arguments.stored import StoredField
-from statehal.arguments.tensors import require_layer, require_out, require_rows
-from statehal.errors import ArgumentError
+from statehal.arguments.tensors import require_layer, require_out, require_rows, rows_fit
+from statehal.errors import ArgumentError, WrongIdSpace
+from statehal.hookspecs import KVWriteRequest
 from statehal.ids import KernelIds
-from statehal.pool import SubPool
 from statehal.spec import Latent
+
+
+def require_own_ids(request: KVWriteRequest) -> None:
+    """Refuse to make a writer for ids of another space than its sub-pool's own kernel ids of tokens.
+
+    Above all a sliding-window sub-pool is never written by full-attention ids: its views have rows with those numbers,
+    which are other tokens' rows.
+
+    Raises:
+        WrongIdSpace: names sub-pool and both spaces, and says what gives the right ids.
+    """
+    sub, own = request.subpool, request.subpool.space("kernel", "tokens")
+    if request.ids is None or request.ids.same(own):
+        return
+    window = getattr(sub.spec, "window", None)
+    kept = "" if window is None else f", which keeps a sliding window of {window},"
+    raise WrongIdSpace(own.mismatch(request.ids, f"a KV writer of {sub.name!r}{kept}"))
 
 
 class KVArguments:
     """Checks what a writer of one sub-pool is given; each method returns the ids, one tensor an address form.
+
+    Args:
+        request: for the writer.
+
+    Raises:
+        WrongIdSpace: as of ``require_own_ids``.
 
     Attributes:
         fields: by name, those that the spec has.
         rank: of a latent row, how many elements are content; 0 for others.
     """
 
-    def __init__(self, sub: SubPool) -> None:
+    def __init__(self, request: KVWriteRequest) -> None:
+        require_own_ids(request)
+        sub = request.subpool
         self._name = sub.name
         self._space = sub.space("kernel", "tokens")
+        self._pool = sub.pool
         self._device = sub.buffer.device
         self._layers = {
             field.name: frozenset(one for group in field.layers for one in group) for field in sub.layout.fields
@@ -39,6 +65,8 @@ class KVArguments:
             )
             for field in sub.spec.fields()
         }
+        plain = all(field.quantised or not field.scaled for field in self.fields.values())
+        self._pairs = self._layers.get("k", frozenset()) & self._layers.get("v", frozenset()) if plain else frozenset()
 
     def write(
         self,
@@ -49,15 +77,42 @@ class KVArguments:
         k_scale: Tensor | float | None,
         v_scale: Tensor | float | None,
     ) -> tuple[Tensor, ...]:
+        if k_scale is None and v_scale is None and self._usual(layer, ids, k, v):
+            return ids.tensors
         where = f"write to layer {layer} of {self._name!r}"
         tensors = self._space.accept(ids, where)
         keys, values = self._field("k", where, layer), self._field("v", where, layer)
-        count = ids.shape.numel()
+        count = tensors[0].numel()
         keys.require_scale(where, "k_scale", k_scale)
         values.require_scale(where, "v_scale", v_scale)
         keys.require(where, "k", k, (count, *keys.shape), k_scale)
         values.require(where, "v", v, (count, *values.shape), v_scale)
         return tensors
+
+    def takes(self, layer: int, ids: KernelIds, k_scale: Tensor | float | None, v_scale: Tensor | float | None) -> bool:
+        """Whether all but the rows fits a write of K and V, where that is plain to see; no text says what does not.
+
+        A backend that looks at the rows itself may ask this instead of ``write``, and ``write`` where it is ``False``.
+        """
+        return (
+            type(layer) is int
+            and layer in self._pairs
+            and type(ids) is KernelIds
+            and ids.space is self._space
+            and ids.live
+            and not self._pool.copies_pending
+            and (k_scale is None or self.fields["k"].takes_scale(k_scale))
+            and (v_scale is None or self.fields["v"].takes_scale(v_scale))
+        )
+
+    def _usual(self, layer: int, ids: KernelIds, k: Tensor, v: Tensor) -> bool:
+        """As ``takes``, of a whole write without scales."""
+        if not self.takes(layer, ids, None, None):
+            return False
+        keys, values, device, count = self.fields["k"], self.fields["v"], self._device, ids.tensors[0].numel()
+        return rows_fit(k, (count, *keys.shape), keys.dtypes, device) and rows_fit(
+            v, (count, *values.shape), values.dtypes, device
+        )
 
     def rope_write(
         self,
@@ -81,17 +136,18 @@ class KVArguments:
         where = f"rope_write to layer {layer} of {self._name!r}"
         tensors = self._space.accept(ids, where)
         keys, values = self._field("k", where, layer), self._field("v", where, layer)
-        count, width = ids.shape.numel(), keys.shape[-1]
+        count, width = tensors[0].numel(), keys.shape[-1]
         keys.require_scale(where, "k_scale", k_scale)
         values.require_scale(where, "v_scale", v_scale)
         keys.require_wide(where, "k", k, (count, *keys.shape))
-        require_rows(where, "q", q, (count, "heads", width), (k.dtype,), self._device)
+        heads = q.shape[1] if isinstance(q, Tensor) and q.dim() == 3 else "heads"
+        require_rows(where, "q", q, (count, heads, width), (k.dtype,), self._device)
         require_rows(where, "v", v, (count, *values.shape), (k.dtype,), self._device)
         require_out(where, "q_out", q_out, q)
         require_out(where, "k_out", k_out, k)
         require_eps(where, eps)
-        for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
-            require_weight(where, name, weight, width, self._device)
+        require_weight(where, "q_norm", q_norm, width, self._device)
+        require_weight(where, "k_norm", k_norm, width, self._device)
         require_rotation(where, positions, cos_sin, rope_sections, count, width, self._device)
         return tensors
 
@@ -111,7 +167,7 @@ class KVArguments:
         where = f"write_latent to layer {layer} of {self._name!r}"
         tensors = self._space.accept(ids, where)
         latent = self._field("latent", where, layer)
-        count, rank, rope = ids.shape.numel(), self.rank, latent.shape[-1] - self.rank
+        count, rank, rope = tensors[0].numel(), self.rank, latent.shape[-1] - self.rank
         latent.require_scale(where, "scale", scale)
         if norm is None and positions is None and cos_sin is None:
             latent.require(where, "kv_c", kv_c, (count, rank), scale)
@@ -138,9 +194,10 @@ class KVArguments:
         return to, source
 
     def _field(self, name: str, where: str, layer: int) -> StoredField:
-        if name not in self._layers:
+        known = self._layers.get(name)
+        if known is None:
             raise ArgumentError(f"{where}: this sub-pool has no field {name!r}, only {list(self._layers)}")
-        require_layer(where, layer, self._layers[name])
+        require_layer(where, layer, known)
         return self.fields[name]
 
 

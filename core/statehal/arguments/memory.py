@@ -2,18 +2,26 @@
 
 from torch import Tensor
 
+from statehal.arguments.tensors import INDEX, describe
 from statehal.errors import ArgumentError
 
 
 def require_gather_out(view: Tensor, ids: Tensor, out: Tensor | None) -> None:
-    """Refuse an ``out`` that cannot take the rows ``ids`` of ``view``."""
+    """Refuse ids that do not fit, and an ``out`` that cannot take the rows ``ids`` of ``view``."""
+    _require_ids(view, ids)
     expected = (*ids.shape, *view.shape[1:])
     if out is not None and (out.shape != expected or out.dtype != view.dtype):
         raise ArgumentError(f"out is {out.dtype} {tuple(out.shape)}: expected {view.dtype} {expected}")
 
 
 def require_scatter_rows(view: Tensor, ids: Tensor, rows: Tensor) -> None:
-    """Refuse ``rows`` that are not one row of ``view`` for each of ``ids``."""
+    """Refuse ids that do not fit, and ``rows`` that are not one row of ``view`` for each of ``ids``."""
+    _require_ids(view, ids)
     expected = (ids.shape[0], *view.shape[1:])
     if tuple(rows.shape) != expected or rows.dtype != view.dtype:
         raise ArgumentError(f"rows is {rows.dtype} {list(rows.shape)}: expected {view.dtype} {list(expected)}")
+
+
+def _require_ids(view: Tensor, ids: Tensor) -> None:
+    if ids.dim() != 1 or ids.dtype not in INDEX or ids.device != view.device:
+        raise ArgumentError(f"ids are {describe(ids)}: expected int32 or int64 [n] on {view.device}")

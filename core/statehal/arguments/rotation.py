@@ -17,6 +17,8 @@ def require_weight(where: str, name: str, weight: Tensor | None, width: int, dev
 
 def require_eps(where: str, eps: object) -> None:
     """Refuse what is no number of at least 0. With 0, a row of zeros has the norm NaN, as the formula says."""
+    if type(eps) is float and 0 <= eps < float("inf"):
+        return
     if not isinstance(eps, Real) or isinstance(eps, bool) or not 0 <= float(eps) < float("inf"):
         given = repr(eps) if isinstance(eps, Real) else describe(eps)
         raise ArgumentError(f"{where}: eps is {given}: expected a finite number of at least 0")
@@ -36,9 +38,12 @@ def require_rotation(
         width: of the heads.
         device: of the pool.
     """
-    require_tensor(where, "cos_sin", cos_sin, ("max_position", "rope_dim"), FLOATING, device)
-    rope_dim = cos_sin.shape[1]
-    if not 0 < rope_dim <= width or rope_dim % 2 or not cos_sin.shape[0]:
+    known = isinstance(cos_sin, Tensor) and cos_sin.dim() == 2
+    require_tensor(
+        where, "cos_sin", cos_sin, cos_sin.shape if known else ("max_position", "rope_dim"), FLOATING, device
+    )
+    length, rope_dim = cos_sin.shape
+    if not 0 < rope_dim <= width or rope_dim % 2 or not length:
         raise ArgumentError(
             f"{where}: cos_sin is {describe(cos_sin)}: expected [max_position, rope_dim] with an even rope_dim of at "
             f"most {width}"

@@ -22,6 +22,9 @@ LARGEST: Mapping[torch.dtype, float] = MappingProxyType(
 SMALLEST_SCALE = 2.0**-126
 """The smallest computed scale: a row of zeros can be divided by it, and no device flushes it to zero."""
 
+LARGEST_SCALE = torch.finfo(torch.float32).max
+"""The largest scale that is given."""
+
 
 def require_scale(where: str, name: str, scale: object, device: torch.device) -> None:
     """Refuse a scale that is no number, nor a tensor of one, of use.
@@ -38,5 +41,5 @@ def require_scale(where: str, name: str, scale: object, device: torch.device) ->
             )
         return
     # from 2**-150 down float32 rounds to 0
-    if not isinstance(scale, int | float) or not 2.0**-150 < scale <= torch.finfo(torch.float32).max:
+    if not isinstance(scale, int | float) or not 2.0**-150 < scale <= LARGEST_SCALE:
         raise ArgumentError(f"{where}: {name} is {scale!r}: expected a positive, finite number or a tensor of one")

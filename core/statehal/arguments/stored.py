@@ -1,11 +1,11 @@
 """What a field of an attention sub-pool takes: its own dtype, or a wider one where it quantises."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from statehal.arguments.scales import LARGEST, require_scale
+from statehal.arguments.scales import LARGEST, LARGEST_SCALE, require_scale
 from statehal.arguments.tensors import require_rows
 from statehal.errors import ArgumentError
 
@@ -23,6 +23,9 @@ class StoredField:
         dtype: of what is stored.
         device: of the pool.
         scaled: whether the scale of each token and head is kept, in the field ``f"{name}_scale"``.
+        quantised: whether wider rows are cast to what is stored.
+        dtypes: those that rows may have where no scale is given.
+        scaled_dtypes: where one is.
     """
 
     name: str
@@ -30,15 +33,23 @@ class StoredField:
     dtype: torch.dtype
     device: torch.device
     scaled: bool = False
+    quantised: bool = field(init=False)
+    dtypes: tuple[torch.dtype, ...] = field(init=False)
+    scaled_dtypes: tuple[torch.dtype, ...] = field(init=False)
 
-    @property
-    def quantised(self) -> bool:
-        """Whether wider rows are cast to what is stored."""
-        return self.dtype in LARGEST
+    def __post_init__(self) -> None:
+        quantised = self.dtype in LARGEST
+        cast = WIDE if quantised else ()
+        exact = (*cast, self.dtype)
+        object.__setattr__(self, "quantised", quantised)
+        object.__setattr__(self, "dtypes", cast if quantised and self.scaled else exact)
+        object.__setattr__(self, "scaled_dtypes", cast if quantised else exact)
 
     def require_scale(self, where: str, name: str, scale: Tensor | float | None) -> None:
         """Refuse what is no scale, and any scale where what is stored takes none."""
-        if not self.quantised and (self.scaled or scale is not None):
+        if scale is None and not self.scaled:
+            return
+        if not self.quantised:
             given = "its spec has scales='per_token_head'" if self.scaled else f"{name} is given"
             fix = "a spec without scales" if self.scaled else f"leave {name} out"
             raise ArgumentError(
@@ -48,6 +59,10 @@ class StoredField:
         if scale is not None:
             require_scale(where, name, scale, self.device)
 
+    def takes_scale(self, scale: Tensor | float) -> bool:
+        """Whether a scale is a float that ``require_scale`` takes; ``False`` of anything else."""
+        return self.quantised and type(scale) is float and 2.0**-150 < scale <= LARGEST_SCALE
+
     def require(
         self, where: str, name: str, rows: Tensor, shape: tuple[int, ...], scale: Tensor | float | None
     ) -> None:
@@ -55,9 +70,7 @@ class StoredField:
 
         Rows of its own dtype are stored bit for bit; they are refused where a scale would have to be applied or kept.
         """
-        exact = not self.quantised or (scale is None and not self.scaled)
-        dtypes = (*(WIDE if self.quantised else ()), *((self.dtype,) if exact else ()))
-        require_rows(where, name, rows, shape, dtypes, self.device)
+        require_rows(where, name, rows, shape, self.dtypes if scale is None else self.scaled_dtypes, self.device)
 
     def require_wide(self, where: str, name: str, rows: Tensor, shape: tuple[int, ...]) -> None:
         """Refuse rows that are not floating, or not of the field's dtype where that is one to compute in."""

@@ -12,7 +12,8 @@ from statehal.binding.description import Description
 from statehal.binding.layouts import layout_from
 from statehal.binding.library import compile_safe
 from statehal.binding.merge import BoundMethods, merge, wrapped
-from statehal.errors import ArgumentError, LayoutError
+from statehal.binding.translating import TranslatingKVWriter
+from statehal.errors import ArgumentError, LayoutError, WrongIdSpace
 from statehal.hookspecs import (
     IDS64,
     CausalConv1d,
@@ -22,6 +23,7 @@ from statehal.hookspecs import (
     MemoryOps,
     MemoryOpsRequest,
 )
+from statehal.ids import IdSpace
 from statehal.layout import PoolLayout
 from statehal.pool import PoolPlan, StatePool, SubPool
 from statehal.pool.member import Hygiene
@@ -131,16 +133,21 @@ class Binding:
                 sub.layout.check_bounds(name)
         return StatePool(plan, self.device, self.memory, hygiene=hygiene, check=self.check)
 
-    def kv(self, subpool: SubPool) -> KVWriter:
+    def kv(self, subpool: SubPool, *, ids: IdSpace | None = None) -> KVWriter:
         """The KV writer of a sub-pool; bind once and keep it.
+
+        Args:
+            ids: the space of the ids that its methods will be given; ``None`` stands for the sub-pool's own kernel ids
+                of tokens, ``subpool.space("kernel")``. Where it is ``subpool.space("virtual")``, the ids that a host
+                holds, every call translates first, and ``describe`` says so.
 
         Raises:
             ArgumentError: the sub-pool lies on another device.
             LayoutError: it keeps state of the other kind.
+            WrongIdSpace: ``ids`` is a space that nothing leads from to the sub-pool's rows, such as another sub-pool's.
             PluginBroken: a plugin failed; names it and the hook.
         """
-        request = KVWriteRequest(self._own(subpool, "tokens"), self.device)
-        return cast("KVWriter", self._bound("statehal_fused_kv_write", "kv", request))
+        return cast("KVWriter", self._kv(subpool, ids)[0])
 
     def conv(self, subpool: SubPool) -> CausalConv1d:
         """The conv operations of a sub-pool; bind once and keep them, because ``prepare`` gives them the weights.
@@ -153,16 +160,50 @@ class Binding:
         request = CausalConv1dRequest(self._own(subpool, "slots"), self.device)
         return cast("CausalConv1d", self._bound("statehal_causal_conv1d", "conv", request))
 
-    def describe(self, pool: StatePool | None = None) -> Description:
-        """Who provides what; with a pool also for each of its sub-pools."""
+    def describe(self, pool: StatePool | None = None, ids: Mapping[str, IdSpace] | None = None) -> Description:
+        """Who provides what; with a pool also for each of its sub-pools.
+
+        Args:
+            ids: by sub-pool, what is given to ``kv`` as ``ids``.
+
+        Raises:
+            ArgumentError: ``ids`` names no sub-pool of tokens of the pool.
+            WrongIdSpace: as of ``kv``.
+        """
+        given = dict(ids or {})
+        known = [] if pool is None else [name for name, sub in pool.subpools.items() if sub.spec.kind == "tokens"]
+        if not given.keys() <= set(known):
+            raise ArgumentError(f"ids are given for {sorted(given)}: expected sub-pools of tokens, of {known}")
+        translated: dict[str, str] = {}
         methods = {f"memory.{name}": provider for name, provider in cast("BoundMethods", self.memory).providers.items()}
         layouts = {}
         for name, sub in pool.subpools.items() if pool is not None else ():
             layouts[name] = self._layout(sub.spec, sub.page_size)[0]
-            label, bound = ("kv", self.kv(sub)) if sub.spec.kind == "tokens" else ("conv", self.conv(sub))
-            providers = cast("BoundMethods", bound).providers
+            label, bound, composed = "conv", None, False
+            if sub.spec.kind == "tokens":
+                label, (bound, composed) = "kv", self._kv(sub, given.get(name))
+            providers = cast("BoundMethods", bound or self.conv(sub)).providers
             methods |= {f"{name}: {label}.{method}": provider for method, provider in providers.items()}
-        return Description(self.device, self.backend, self.selection.reason, layouts, methods)
+            if composed:
+                translated[f"{name}: {label}"] = methods["memory.translate"]
+        details = self.selection.probe.details
+        return Description(self.device, self.backend, self.selection.reason, layouts, methods, translated, details)
+
+    def _kv(self, subpool: SubPool, ids: IdSpace | None) -> tuple[BoundMethods, bool]:
+        """The writer, and whether translation was composed with it."""
+        sub = self._own(subpool, "tokens")
+        if ids is not None and not isinstance(ids, IdSpace):
+            raise ArgumentError(
+                f"ids is a {type(ids).__name__}: expected a space, such as pool[{sub.name!r}].space('virtual')"
+            )
+        hook = "statehal_fused_kv_write"
+        try:
+            return self._bound(hook, "kv", KVWriteRequest(sub, self.device, ids)), False
+        except WrongIdSpace:
+            if ids is None or not ids.same(sub.space("virtual", "tokens")):
+                raise
+        bound = self._bound(hook, "kv", KVWriteRequest(sub, self.device))
+        return wrapped(bound, TranslatingKVWriter(cast("KVWriter", bound), sub), self.memory), True
 
     def _layout(self, spec: Spec, page_size: int) -> tuple[str, PoolLayout]:
         hook = "statehal_conv_state_layout" if spec.kind == "slots" else "statehal_pool_layout"

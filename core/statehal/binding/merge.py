@@ -43,11 +43,17 @@ class BoundMethods:
         return f"BoundMethods({dict(self.providers)})"
 
 
-def wrapped(bound: BoundMethods, wrapper: object) -> BoundMethods:
-    """The same providers behind the methods of ``wrapper``; ``prepare``, and what nobody provides, stay as they are."""
+def wrapped(bound: BoundMethods, wrapper: object, *others: object) -> BoundMethods:
+    """The same providers behind the methods of ``wrapper``; ``prepare``, and what nobody provides, stay as they are.
+
+    Args:
+        others: what else the wrapper calls; a flag is true where it is for all.
+    """
     methods = {name: value for name, value in vars(bound).items() if name not in (*FLAGS, "providers")}
     methods |= {name: getattr(wrapper, name) for name in bound.providers if name != "prepare"}
-    return BoundMethods(bound.providers, methods, {flag: getattr(bound, flag) for flag in FLAGS})
+    return BoundMethods(
+        bound.providers, methods, {flag: all(getattr(one, flag) for one in (bound, *others)) for flag in FLAGS}
+    )
 
 
 def merge(hook: str, label: str, providers: Sequence[Provider], request: object, tracer: Tracer | None) -> BoundMethods:

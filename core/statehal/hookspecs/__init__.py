@@ -15,6 +15,7 @@ from statehal.hookspecs.requests import (
     PoolLayoutRequest,
 )
 from statehal.hookspecs.specs import HookSpecs
+from statehal.hookspecs.transfers import Transfers
 from statehal.hookspecs.types import BackendInfo, Probe, ProbeState
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Prepared",
     "Probe",
     "ProbeState",
+    "Transfers",
     "hookimpl",
     "hookspec",
     "methods_of",

@@ -69,10 +69,10 @@ class MemoryOps(Protocol):
         Args:
             view: ``[rows, *row_shape]``.
             ids: integers ``[n]``; a negative id and one past the view give a zero row.
-            out: ``[n, *row_shape]``.
+            out: ``[n, *row_shape]``, any strides; written.
 
         Returns:
-            ``[n, *row_shape]``, dense: ``out`` or a new tensor.
+            ``out``, or a new dense tensor ``[n, *row_shape]``.
         """
         ...
 

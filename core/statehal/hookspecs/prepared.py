@@ -31,22 +31,27 @@ class Prepared(Generic[T]):
         self._make = make
         self._tensors = tensors
         self._value = make(*tensors)
-        self._stamp = self._look()
+        self._given = [tensor for tensor in tensors if tensor is not None]
+        self._stamps = self._look()
 
     def get(self) -> T:
         """The value for the tensors as they are now; what ``make`` raises leaves the earlier value unused."""
-        stamp = self._look()
-        if stamp is None or stamp != self._stamp:
-            self._value = self._make(*self._tensors)
-            self._stamp = stamp
+        # asked at every call of an operation, so nothing is made of what has not changed
+        for tensor, (address, version, dtype, shape, strides) in zip(self._given, self._stamps, strict=True):
+            if (
+                tensor.is_inference()
+                or tensor._version != version
+                or tensor.data_ptr() != address
+                or tensor.dtype is not dtype
+                or tensor.shape != shape
+                or tensor.stride() != strides
+            ):
+                self._value = self._make(*self._tensors)
+                self._stamps = self._look()
+                break
         return self._value
 
-    def _look(self) -> tuple[object, ...] | None:
-        stamp: list[object] = []
-        for tensor in self._tensors:
-            if tensor is None:
-                continue
-            if tensor.is_inference():
-                return None
-            stamp += tensor.data_ptr(), tensor._version, tensor.dtype, tensor.shape, tensor.stride()
-        return tuple(stamp)
+    def _look(self) -> list[tuple[int, int, object, tuple[int, ...], tuple[int, ...]]]:
+        return [
+            (t.data_ptr(), 0 if t.is_inference() else t._version, t.dtype, t.shape, t.stride()) for t in self._given
+        ]

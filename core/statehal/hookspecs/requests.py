@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from statehal.ids import IdSpace
     from statehal.pool import SubPool
     from statehal.spec import ConvRecurrent, Spec
 
@@ -32,15 +33,18 @@ class KVWriteRequest:
     Attributes:
         subpool: the sub-pool that will be written; its views and layout are final.
         device: the device of its buffer.
+        ids: the space of the ids that the writer will be given; ``None``: the sub-pool's own kernel ids of tokens. A
+            plugin that takes no others refuses by ``statehal.arguments.require_own_ids``, which ``KVArguments`` calls.
     """
 
     subpool: "SubPool"
     device: str
+    ids: "IdSpace | None" = None
 
 
 @dataclass(frozen=True)
 class CausalConv1dRequest:
-    """The conv operations of ``subpool`` are wanted; fields as of ``KVWriteRequest``."""
+    """The conv operations of ``subpool`` are wanted, which lies on ``device``."""
 
     subpool: "SubPool"
     device: str

@@ -147,13 +147,33 @@ class IdSpace:
                 f"virtual ids again)"
             )
         if space is None:
-            got = f"a bare {type(ids).__name__}, of which nothing says what it counts"
-            fix = "pass ids made by kernel_ids(), or declare them with space.assume(tensor)"
-        else:
-            got = f"{space}; read as they are they would name rows of other pages"
-            fix = (
-                f"pool[{self.key.owner!r}].kernel_ids(virtual)"
-                if self.key.kind == "kernel"
-                else "use ids of the right space"
+            return WrongIdSpace(
+                f"{where} takes {self} but was given a bare {type(ids).__name__}, of which nothing says what it "
+                f"counts; unnoticed, numbers of any other space would name rows of other requests (fix: "
+                f"{self._giver()}, or declare a tensor with space.assume(tensor))"
             )
-        return WrongIdSpace(f"{where} takes {self} but was given {got} (fix: {fix})")
+        return WrongIdSpace(self.mismatch(space, where))
+
+    def mismatch(self, given: "IdSpace", where: str) -> str:
+        """The text for ids of another space, with what would have happened and the call that gives the right ones."""
+        own, other = self.key, given.key
+        why = "which lie elsewhere"
+        if other.pool != own.pool:
+            why = "which are of other pages than those of that pool"
+        elif other.kind == "virtual" and own.kind != "virtual":
+            why = "which no page table was asked for"
+        elif other.unit != own.unit:
+            why = f"which are none of these {other.unit}"
+        elif other.kind == own.kind:
+            why = f"which are of other pages than those of {other.owner!r}"
+        return (
+            f"{where} takes {self} but was given {given}; unnoticed, the {own.unit} of {own.owner!r} with those "
+            f"numbers, {why}, would be read or written (fix: {self._giver()})"
+        )
+
+    def _giver(self) -> str:
+        """The call that gives ids of this space."""
+        owner, tokens = self.key.owner, "token_ids" if self.key.unit == "tokens" else "page_ids"
+        if self.key.kind == "virtual":
+            return f"the handle's {tokens}(), of pages of {owner!r}"
+        return f"pool[{owner!r}].{self.key.kind}_ids(virtual)"

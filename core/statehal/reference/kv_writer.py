@@ -26,7 +26,7 @@ class ReferenceKVWriter:
 
     def __init__(self, request: KVWriteRequest) -> None:
         sub = request.subpool
-        self._arguments = KVArguments(sub)
+        self._arguments = KVArguments(request)
         self._stores = {field.name: make_store(sub, field.name) for field in sub.layout.fields}
         self._where = {name: sub.forms.index(store.form) for name, store in self._stores.items()}
 

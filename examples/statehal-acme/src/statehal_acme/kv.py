@@ -20,7 +20,7 @@ class AcmeKVWriter:
 
     def __init__(self, request: KVWriteRequest) -> None:
         sub = request.subpool
-        self._arguments = KVArguments(sub)
+        self._arguments = KVArguments(request)
         self._form = sub.forms.index(sub.layout.form("k", "page"))
         self._page_size, self._pages = sub.page_size, sub.layout.num_pages
         self._views: dict[str, dict[int, Tensor]] = {}
