@@ -1,6 +1,6 @@
 """Layout is data: affine byte maps, the address forms that follow from them, and their constructors. No torch."""
 
-from statehal.layout.constructors import layer_major, nz, page_major, token_major
+from statehal.layout.constructors import layer_major, nz, page_major, token_major, x_packed
 from statehal.layout.conv_state import ConvStateLayout
 from statehal.layout.conv_window import conv_window
 from statehal.layout.field import FieldLayout
@@ -22,4 +22,5 @@ __all__ = [
     "page_major",
     "token_major",
     "view_geometry",
+    "x_packed",
 ]

@@ -4,13 +4,15 @@ from math import lcm
 from typing import Literal
 
 from statehal.errors import LayoutError
-from statehal.layout.envelope import envelope, packed
+from statehal.layout.envelope import Block, envelope, packed
 from statehal.layout.field import FieldLayout
 from statehal.layout.forms import FormKind
 from statehal.layout.pool_layout import PoolLayout
 from statehal.spec import FieldSpec, Spec, itemsize
 
 RowOrder = Literal["NHD", "HND"]
+
+ValueOrder = Literal["shuffled", "transposed"]
 
 
 def page_major(
@@ -37,25 +39,47 @@ def nz(spec: Spec, page_size: int, *, forms: tuple[FormKind, ...] = ("block",), 
     Raises:
         LayoutError: a head's width is not a multiple of ``x``.
     """
-    blocks = []
-    for field in _fields(spec, page_size):
-        x = 32 // itemsize(field.dtype)
-        *heads, dim = field.row_shape
-        if dim % x:
-            raise LayoutError(
-                f"field {field.name!r} has rows of {dim}: NZ needs a multiple of {x} (fix: use page_major)"
-            )
-        shape = (*heads, dim // x, x)
-        strides = (*packed(shape[:-1], page_size * 32), itemsize(field.dtype))
-        blocks.append(
-            (
-                FieldSpec(field.name, shape, field.dtype, field.layers),
-                strides,
-                (page_size,),
-                (32,),
-                page_size * field.row_bytes,
-            )
-        )
+    return envelope([_in_pieces(field, page_size, 32, "NZ") for field in _fields(spec, page_size)], forms, align)
+
+
+def x_packed(
+    spec: Spec,
+    page_size: int,
+    *,
+    values: ValueOrder = "shuffled",
+    forms: tuple[FormKind, ...] = ("page",),
+    align: int = 16,
+) -> PoolLayout:
+    """Page-major with heads apart, K in pieces of 16 bytes and V across tokens, as attention kernels for AMD read them.
+
+    With ``x = 16 // itemsize``, element ``(slot, d)`` of a head's page lies
+
+    - of ``k`` ``[pages, heads, dim/x, ps, x]`` at ``(d//x)*ps*x + slot*x + d%x``,
+    - of ``v``, shuffled, ``[pages, heads, ps/x, dim, x]`` at ``(slot//x)*dim*x + d*x + slot%x``,
+    - of ``v``, transposed, ``[pages, heads, dim, ps]`` at ``d*ps + slot``.
+
+    Scales and extra fields are as in ``page_major``.
+
+    Args:
+        values: the order of V.
+
+    Raises:
+        LayoutError: the spec has no K and V, a head of K is not a multiple of ``x``, or, shuffled, a page is none.
+    """
+    if values not in ("shuffled", "transposed"):
+        raise LayoutError(f"values={values!r}: expected 'shuffled' or 'transposed'")
+    fields = _fields(spec, page_size)
+    if not {"k", "v"} <= {field.name for field in fields}:
+        raise LayoutError(f"spec {spec.name!r} has no K and V to pack: {[field.name for field in fields]}")
+    blocks: list[Block] = []
+    for field in fields:
+        if field.name == "k":
+            blocks.append(_in_pieces(field, page_size, 16, "x-packed K"))
+        elif field.name == "v":
+            blocks.append(_across_tokens(field, page_size, values))
+        else:
+            strides, step = _rows(field, page_size, "NHD")
+            blocks.append((field, strides, (page_size,), (step,), page_size * field.row_bytes))
     return envelope(blocks, forms, align)
 
 
@@ -109,6 +133,40 @@ def _fields(spec: Spec, page_size: int) -> tuple[FieldSpec, ...]:
     if not isinstance(page_size, int) or page_size < 1:
         raise LayoutError(f"page_size={page_size!r} for {spec.name!r}: expected an integer of at least 1")
     return spec.fields()
+
+
+def _in_pieces(field: FieldSpec, page_size: int, width: int, name: str) -> Block:
+    """Heads apart, each cut into pieces of ``width`` bytes, of which the tokens of a page lie side by side."""
+    size = itemsize(field.dtype)
+    x, (*heads, dim) = width // size, field.row_shape
+    if dim % x:
+        raise LayoutError(
+            f"field {field.name!r} has rows of {dim}: {name} needs a multiple of {x} (fix: use page_major)"
+        )
+    shape = (*heads, dim // x, x)
+    return (
+        FieldSpec(field.name, shape, field.dtype, field.layers),
+        (*packed(shape[:-1], page_size * width), size),
+        (page_size,),
+        (width,),
+        page_size * field.row_bytes,
+    )
+
+
+def _across_tokens(field: FieldSpec, page_size: int, order: ValueOrder) -> Block:
+    """Heads apart, of which an element of neighbouring tokens lies side by side: of all of a page, or of ``x``."""
+    size = itemsize(field.dtype)
+    (_, dim), x = field.row_shape, 16 // size
+    together = page_size if order == "transposed" else x
+    if page_size % together:
+        raise LayoutError(
+            f"field {field.name!r} in pages of {page_size}: shuffled V needs a multiple of {x} tokens (fix: use a page "
+            f"size of {-(-page_size // x) * x}, or page_major)"
+        )
+    strides = (page_size * dim * size, together * size)
+    if order == "transposed":
+        return field, strides, (page_size,), (size,), page_size * field.row_bytes
+    return field, strides, (page_size // x, x), (dim * x * size, size), page_size * field.row_bytes
 
 
 def _rows(field: FieldSpec, page_size: int, order: RowOrder) -> tuple[tuple[int, ...], int]:
