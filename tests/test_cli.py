@@ -133,7 +133,7 @@ def test_every_command_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     shown = capsys.readouterr().out
-    assert all(f"  {command} " in shown for command in ("check", "doctor", "plan", "trace"))
+    assert all(f"  {command} " in shown for command in ("certify", "check", "doctor", "plan", "trace"))
 
 
 def test_a_terminal_gets_a_table_with_the_same_cells(

@@ -40,6 +40,10 @@ class PlanError(StatehalError, ValueError):
     """A budget, page size and set of specs admit no plan."""
 
 
+class TopologyError(StatehalError, ValueError):
+    """A topology does not divide a model's state, or cuts a part of it."""
+
+
 class IdError(StatehalError):
     """Base of errors about ids."""
 
@@ -94,6 +98,10 @@ class PoolCorrupt(PoolError):
 
 class ForkedProcess(PoolError):
     """A pool made before ``os.fork`` was used in the child."""
+
+
+class StoreError(StatehalError):
+    """A directory cannot be opened or maintained as a store; a part that is missing or damaged is an ``Outcome``."""
 
 
 class BackendError(StatehalError):

@@ -102,6 +102,19 @@ def _and_the_next(right: Any) -> Any:
     return mutated
 
 
+def _together(right: Any) -> Any:
+    """Rows are written into out as if nothing lay between them."""
+
+    def mutated(view: Any, ids: Any, *, out: Any = None) -> Any:
+        rows = right(view, ids)
+        if out is None:
+            return rows
+        out.as_strided(rows.shape, rows.stride()).copy_(rows)
+        return out
+
+    return mutated
+
+
 def _one_block(right: Any) -> Any:
     block = right(1 << 16)
     return lambda nbytes: block[:nbytes]
@@ -141,6 +154,11 @@ MUTANTS = [
         "gather reads the last row for ids past the view",
         OPS + "gather_reads_rows_and_zeros_for_padding",
         _method("gather", _clamped),
+    ),
+    Mutant(
+        "gather fills out as if its rows lay together",
+        OPS + "gather_reads_rows_and_zeros_for_padding",
+        _method("gather", _together),
     ),
     Mutant("scatter writes below first", OPS + "scatter_writes_these_rows_alone", _method("scatter", _below_first)),
     Mutant(

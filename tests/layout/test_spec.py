@@ -20,8 +20,8 @@ def recurrent(**change: Any) -> ConvRecurrent:
     return ConvRecurrent(**(given | change))
 
 
-def extra(*, name: str = "x", shape: Any = (2,), dtype: str = "uint8", layers: Any = None) -> Attention:
-    return attention(extra=(ExtraField(name, shape, dtype, layers),))
+def extra(*, name: str = "x", shape: Any = (2,), dtype: str = "uint8", layers: Any = None, heads: int = 1) -> Attention:
+    return attention(extra=(ExtraField(name, shape, dtype, layers, heads=heads),))
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,22 @@ def extra(*, name: str = "x", shape: Any = (2,), dtype: str = "uint8", layers: A
         (lambda: recurrent(verify_tokens=0), "^spec 'gdn' has verify_tokens=0: expected an integer of at least 1$"),
         (lambda: recurrent(sections=(2, 2)), r"^spec 'gdn': sections=\(2, 2\) do not sum to channels=6$"),
         (lambda: recurrent(sections=(8, -2)), r"^spec 'gdn' has sections=\(8, -2\): expected one or more integers"),
+        (
+            lambda: recurrent(sections=(2, 4), section_heads=(2,)),
+            r"^spec 'gdn' has section_heads=\(2,\) for sections=\(2, 4\): expected one number for each, which divides",
+        ),
+        (lambda: recurrent(sections=(2, 4), section_heads=(2, 3)), r"has section_heads=\(2, 3\) for sections=\(2, 4\)"),
+        (lambda: recurrent(sections=(2, 4), section_heads=(0, 1)), r"has section_heads=\(0, 1\): expected one or more"),
+        (lambda: recurrent(section_heads=(1,)), r"^spec 'gdn' has section_heads=\(1,\) for sections=None: expected"),
+        (
+            lambda: extra(shape=(6, 4), heads=4),
+            r"^spec 'full' has 4 heads of 'x' in rows of \(6, 4\): expected a divisor",
+        ),
+        (lambda: extra(shape=(6,), heads=0), "^spec 'full' has heads of 'x'=0: expected an integer of at least 1$"),
+        (
+            lambda: recurrent(extra=(ExtraField("replay", (3, 8), "float32", heads=3),)),
+            r"expected \(3, ...\), a row for each of the window's, of heads=1$",
+        ),
         (lambda: recurrent(state=()), r"^spec 'gdn' has state=\(\): expected one or more integers of at least 1$"),
         (lambda: recurrent(state=(2, 0)), r"^spec 'gdn' has state=\(2, 0\): expected one or more integers"),
         (lambda: recurrent(state_dtype="float64"), "^dtype 'float64' cannot hold state"),

@@ -7,13 +7,21 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from statehal.cli import check, doctor, plan, trace
+from statehal.cli import bench, certify, check, doctor, plan, store, trace
 from statehal.errors import StatehalError
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-COMMANDS = {"check": check, "doctor": doctor, "plan": plan, "trace": trace}
+COMMANDS = {
+    "bench": bench,
+    "certify": certify,
+    "check": check,
+    "doctor": doctor,
+    "plan": plan,
+    "store": store,
+    "trace": trace,
+}
 """The commands by name."""
 
 

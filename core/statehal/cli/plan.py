@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from statehal.cli.output import print_table
 from statehal.cli.picture import render, size
-from statehal.cli.plan_input import EXAMPLES, parse_budget, parse_size, read_specs
+from statehal.cli.plan_input import add_specs, chosen_specs, parse_budget, parse_size
 from statehal.errors import ArgumentError
 from statehal.layout import PoolLayout, conv_window, layer_major, page_major, token_major
 from statehal.pool import PoolPlan, plan
@@ -28,11 +28,7 @@ _NUMBERS = ("pages", "a slab", "page bytes", "bytes a token", "waste", "row byte
 def add_parser(subparsers: "Subparsers") -> None:
     """Declare the command."""
     parser = subparsers.add_parser("plan", help="slabs, pages, waste and the longest request of a budget")
-    model = parser.add_mutually_exclusive_group(required=True)
-    model.add_argument(
-        "specs", nargs="?", metavar="SPECS.json", help='a list of specs: [{"kind": "Attention", ...}, ..]'
-    )
-    model.add_argument("--example", choices=EXAMPLES, help="a model that is known here")
+    add_specs(parser)
     budget = parser.add_mutually_exclusive_group(required=True)
     budget.add_argument("--total-bytes", type=parse_size, metavar="SIZE", help="the budget, such as 8GiB")
     budget.add_argument("--tokens", type=int, metavar="N", help="the budget that holds this many tokens")
@@ -50,7 +46,7 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan, print, draw."""
-    title, specs = (args.example, EXAMPLES[args.example]) if args.example else (args.specs, read_specs(args.specs))
+    title, specs = chosen_specs(args)
 
     def layout(spec: Spec, page_size: int) -> PoolLayout:
         return conv_window(spec) if spec.kind == "slots" else _LAYOUTS[args.layout](spec, page_size)

@@ -1,4 +1,4 @@
-"""What ``statehal plan`` is asked about: specs in JSON, sizes, and models that are known here."""
+"""What ``statehal plan`` and ``certify`` are asked about: specs in JSON, sizes, and models that are known here."""
 
 import argparse
 import json
@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from statehal._suggest import did_you_mean
 from statehal.errors import SpecError
+from statehal.portability import Topology, shard
 from statehal.spec import Attention, ConvRecurrent, ExtraField, Latent, Spec
 
 KINDS = {"Attention": Attention, "ConvRecurrent": ConvRecurrent, "Latent": Latent}
@@ -41,6 +42,20 @@ def parse_budget(text: str) -> tuple[str, int]:
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is no budget: expected NAME=SIZE, such as full=4GiB")
     return name, parse_size(number)
+
+
+def add_specs(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say which model is meant."""
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument(
+        "specs", nargs="?", metavar="SPECS.json", help='a list of specs: [{"kind": "Attention", ...}, ..]'
+    )
+    model.add_argument("--example", choices=EXAMPLES, help="a model that is known here")
+
+
+def chosen_specs(args: argparse.Namespace) -> tuple[str, tuple[Spec, ...]]:
+    """The model that was chosen: its title and its specs."""
+    return (args.example, EXAMPLES[args.example]) if args.example else (args.specs, read_specs(args.specs))
 
 
 def read_specs(path: str) -> tuple[Spec, ...]:
@@ -143,8 +158,31 @@ def _attention(full: tuple[int, ...], sliding: tuple[int, ...], heads: int, dim:
     )
 
 
-_QWEN = _periodic(48, 4)
-_KIMI = ((3, 7, 11, 15, 19, 23, 26), tuple(layer for layer in range(26) if layer % 4 != 3))
+def _qwen() -> tuple[Spec, ...]:
+    full, conv = _periodic(48, 4)
+    sections, heads = (2048, 2048, 4096), (16, 16, 32)
+    return (
+        Attention("full", full, 2, 256, "bfloat16"),
+        ConvRecurrent("gdn", conv, 8192, 4, "bfloat16", sections=sections, section_heads=heads, state=(32, 128, 128)),
+    )
+
+
+def _kimi() -> tuple[Spec, ...]:
+    latent, conv = (3, 7, 11, 15, 19, 23, 26), tuple(layer for layer in range(26) if layer % 4 != 3)
+    sections, heads = (4096, 4096, 4096), (32, 32, 32)
+    return (
+        Latent("mla", latent, 512, 64, "bfloat16"),
+        ConvRecurrent("kda", conv, 12288, 4, "bfloat16", sections=sections, section_heads=heads, state=(32, 128, 128)),
+    )
+
+
+def _mamba() -> tuple[Spec, ...]:
+    sections, heads = (5120, 128, 128), (80, 1, 1)
+    layers = tuple(range(64))
+    return (
+        ConvRecurrent("ssm", layers, 5376, 4, "bfloat16", sections=sections, section_heads=heads, state=(80, 64, 128)),
+    )
+
 
 EXAMPLES: Mapping[str, tuple[Spec, ...]] = MappingProxyType(
     {
@@ -152,17 +190,11 @@ EXAMPLES: Mapping[str, tuple[Spec, ...]] = MappingProxyType(
         "gpt-oss-20b": _attention(*_periodic(24, 2), 8, 64, 128),
         "gemma-3-27b": _attention(*_periodic(62, 6), 16, 128, 1024),
         "deepseek-v3": (Latent("mla", tuple(range(61)), 512, 64, "bfloat16"),),
-        "qwen3-next-80b-tp4": (
-            Attention("full", _QWEN[0], 1, 256, "bfloat16"),
-            ConvRecurrent("gdn", _QWEN[1], 2048, 4, "bfloat16", sections=(512, 512, 1024), state=(8, 128, 128)),
-        ),
-        "kimi-linear-48b-tp4": (
-            Latent("mla", _KIMI[0], 512, 64, "bfloat16"),
-            ConvRecurrent("kda", _KIMI[1], 3072, 4, "bfloat16", sections=(1024, 1024, 1024), state=(8, 128, 128)),
-        ),
-        "mamba2-2.7b": (
-            ConvRecurrent("ssm", tuple(range(64)), 5376, 4, "bfloat16", sections=(5120, 128, 128), state=(80, 64, 128)),
-        ),
+        "qwen3-next-80b": _qwen(),
+        "qwen3-next-80b-tp4": shard(_qwen(), Topology(tensor=4), 0),
+        "kimi-linear-48b": _kimi(),
+        "kimi-linear-48b-tp4": shard(_kimi(), Topology(tensor=4), 0),
+        "mamba2-2.7b": _mamba(),
     }
 )
-"""Specs of some published models, as one rank keeps them."""
+"""Specs of some published models; ``-tp4``: as one of four tensor-parallel ranks keeps them."""

@@ -1,5 +1,7 @@
 """Masked stores into strided views, without a host sync."""
 
+from math import gcd
+
 import torch
 from torch import Tensor
 
@@ -27,6 +29,21 @@ def blank_(rows: Tensor, mask: Tensor) -> Tensor:
 def as_bits(tensor: Tensor) -> Tensor:
     """One-byte floats as bytes: torch has few operations for them, and a store moves bits."""
     return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
+
+
+def as_words(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Tensors of one dtype seen in the fewest elements, of up to 16 bytes: what moves bits costs by the element."""
+    size = tensors[0].dtype.itemsize
+    widest = (torch.complex128,) if tensors[0].device.type == "cpu" else ()  # not every accelerator has it
+    if all(one.dim() > 1 and one.stride(-1) == 1 for one in tensors):
+        numbers = []
+        for one in tensors:
+            numbers += [one.data_ptr(), one.shape[-1] * size, *(stride * size for stride in one.stride()[:-1])]
+        together = gcd(*numbers)
+        for dtype in (*widest, torch.int64, torch.int32, torch.int16):
+            if size < dtype.itemsize and together % dtype.itemsize == 0:
+                return tuple(one.view(dtype) for one in tensors)
+    return tuple(as_bits(one) for one in tensors)
 
 
 def fill(out: Tensor, result: Tensor) -> Tensor:

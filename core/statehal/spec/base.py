@@ -35,13 +35,17 @@ class FieldSpec:
 class ExtraField:
     """A further row kept beside a spec's own, such as an indexer row or a replay ring.
 
-    ``layers`` are the model layer ids that have it; ``None`` means all layers of the spec.
+    Attributes:
+        layers: the model layer ids that have it; ``None`` means all layers of the spec.
+        heads: heads into which tensor parallelism divides the row, along its first axis; 1: every rank keeps the whole
+            row.
     """
 
     name: str
     row_shape: tuple[int, ...]
     dtype: str
     layers: tuple[int, ...] | None = None
+    heads: int = field(default=1, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,12 @@ class Spec:
         for extra in self.extra:
             dtype_name(extra.dtype)
             require_shape(self, f"row_shape of {extra.name!r}", extra.row_shape)
+            require_positive(self, **{f"heads of {extra.name!r}": extra.heads})
+            if extra.row_shape[0] % extra.heads:
+                raise SpecError(
+                    f"spec {self.name!r} has {extra.heads} heads of {extra.name!r} in rows of "
+                    f"{tuple(extra.row_shape)}: expected a divisor of the first axis"
+                )
             self.groups(extra.layers)
         if self.ids not in ("virtual", "direct"):
             raise SpecError(f"spec {self.name!r} has ids={self.ids!r}: expected 'virtual' or 'direct'")

@@ -1,6 +1,7 @@
 """Layers with a causal convolution and a recurrent state (Mamba2, GDN, KDA, short conv)."""
 
 from dataclasses import dataclass, field
+from operator import mod
 from typing import Literal
 
 from statehal.errors import SpecError
@@ -25,6 +26,9 @@ class ConvRecurrent(Spec):
         width: taps of the causal convolution, 2 to 8.
         dtype: dtype of the window.
         sections: channels of each independently sharded part, such as ``q | k | v``; sums to ``channels``.
+        section_heads: heads (or groups) of each section, which tensor parallelism divides as it does those of
+            attention; 1: every rank keeps the section whole, such as ``B`` and ``C`` of one group beside a divided
+            ``x``.
         verify_tokens: most tokens verified in one step, the certain one included (D); the window has
             ``width - 1 + D - 1`` rows.
         state: shape of the recurrent state of one layer, heads first; ``None`` where there is none (short conv).
@@ -35,6 +39,7 @@ class ConvRecurrent(Spec):
     width: int
     dtype: str
     sections: tuple[int, ...] | None = field(default=None, kw_only=True)
+    section_heads: tuple[int, ...] | None = field(default=None, kw_only=True)
     verify_tokens: int = field(default=1, kw_only=True)
     state: tuple[int, ...] | None = field(default=None, kw_only=True)
     state_dtype: str = field(default="float32", kw_only=True)
@@ -51,6 +56,15 @@ class ConvRecurrent(Spec):
             require_shape(self, "sections", self.sections)
             if sum(self.sections) != self.channels:
                 raise SpecError(f"spec {self.name!r}: sections={self.sections} do not sum to channels={self.channels}")
+        if self.section_heads is not None:
+            object.__setattr__(self, "section_heads", tuple(self.section_heads))
+            require_shape(self, "section_heads", self.section_heads)
+            sections = self.sections or ()
+            if len(self.section_heads) != len(sections) or any(map(mod, sections, self.section_heads)):
+                raise SpecError(
+                    f"spec {self.name!r} has section_heads={self.section_heads} for sections={self.sections}: expected "
+                    f"one number for each, which divides its channels"
+                )
         if self.state is not None:
             object.__setattr__(self, "state", tuple(self.state))
             require_shape(self, "state", self.state)
@@ -63,10 +77,12 @@ class ConvRecurrent(Spec):
         if taken:
             raise SpecError(f"spec {self.name!r} has extra fields named {sorted(taken)}, which a slot has anyway")
         for extra in self.extra:
-            if extra.name == REPLAY and (len(extra.row_shape) < 2 or extra.row_shape[0] != self.window_rows):
+            if extra.name == REPLAY and (
+                len(extra.row_shape) < 2 or extra.row_shape[0] != self.window_rows or extra.heads > 1
+            ):
                 raise SpecError(
                     f"spec {self.name!r} has a replay ring of row_shape={tuple(extra.row_shape)}: expected "
-                    f"({self.window_rows}, ...), a row for each of the window's"
+                    f"({self.window_rows}, ...), a row for each of the window's, of heads=1"
                 )
 
     @property

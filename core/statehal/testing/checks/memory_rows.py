@@ -82,7 +82,12 @@ COMMON = (
 )  # fmt: skip
 
 
-@check("memory_ops", needs=("memory.gather",), cases=lambda target: _cases(once=False), features=(*COMMON, "out"))
+@check(
+    "memory_ops",
+    needs=("memory.gather",),
+    cases=lambda target: _cases(once=False),
+    features=(*COMMON, "out", "strided rows"),
+)
 def check_gather_reads_rows_and_zeros_for_padding(target: Target, case: RowsCase) -> None:
     """``gather`` gives each row bit for bit, zeros for an id outside of the view, and changes nothing but ``out``."""
     view, raw = _view(target, case)
@@ -90,12 +95,15 @@ def check_gather_reads_rows_and_zeros_for_padding(target: Target, case: RowsCase
     shape = (len(case.ids), *case.shape)
     out = _junk(target, case, shape) if case.with_out else None
     ids = target.on_device(torch.tensor(case.ids, dtype=case.id_dtype))
+    between = _bytes(_between(out)) if out is not None and case.strided else b""
     found = target.binding().memory.gather(view, ids, out=out)
     assert tuple(found.shape) == shape, f"gave rows of {tuple(found.shape)}, expected {shape}"
     assert str(found.dtype) == f"torch.{case.dtype}", f"gave {found.dtype} of a view of {case.dtype}"
-    assert found.is_contiguous(), f"gave strides {found.stride()}, expected a dense tensor"
-    if out is not None:
+    if out is None:
+        assert found.is_contiguous(), f"gave strides {found.stride()}, expected a dense tensor"
+    else:
         assert found is out or found.data_ptr() == out.data_ptr(), "gave another tensor than out"
+        assert not between or _bytes(_between(out)) == between, "bytes between the rows of out were changed"
     got = _bytes(found)
     width = size * _count(case.shape)
     for n, one in enumerate(case.ids):
@@ -146,13 +154,18 @@ def _whole(view: torch.Tensor) -> torch.Tensor:
 
 
 def _junk(target: Target, case: RowsCase, shape: tuple[int, ...]) -> torch.Tensor:
-    """Random rows; where ``strided`` and not an out, of a tensor with rows twice as long."""
-    size, wide = len(ONE[case.dtype]), case.strided and not case.with_out
+    """Random rows; where ``strided``, of a tensor with rows twice as long."""
+    size, wide = len(ONE[case.dtype]), case.strided
     count = _count(shape) * (2 if wide else 1)
     raw = bytearray(random.Random(case.seed + 1).randbytes(count * size))
     flat = torch.frombuffer(raw, dtype=torch.uint8).clone() if raw else torch.empty(0, dtype=torch.uint8)
     typed = target.on_device(flat).view(getattr(torch, case.dtype))
     return typed.view(shape[0], 2, *shape[1:])[:, 0] if wide else typed.view(shape)
+
+
+def _between(rows: torch.Tensor) -> torch.Tensor:
+    """What lies between the rows that ``_junk`` gives where they are strided."""
+    return rows.as_strided(rows.shape, rows.stride(), _count(rows.shape[1:]))
 
 
 def _row(case: RowsCase, row: int) -> slice:

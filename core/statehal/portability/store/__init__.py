@@ -1,0 +1,29 @@
+"""Parts of blocks in storage: names, the file of a part, and stores that are checked by one suite.
+
+``Namespace`` says what bytes mean, ``block_keys`` which tokens they are of, ``PartRef`` which piece; a ``BlockStore``
+keeps them, ``FileStore`` in a directory. Needs ``xxhash`` (``pip install statehal[store]``).
+"""
+
+from statehal.portability.store.buffers import BufferLike
+from statehal.portability.store.eviction import Evicted
+from statehal.portability.store.file_store import FileStore
+from statehal.portability.store.keys import ROOT, block_key, block_keys
+from statehal.portability.store.namespace import STORE_FORMAT, Namespace
+from statehal.portability.store.outcome import Outcome, Reason
+from statehal.portability.store.protocol import BlockStore, PartRef, present
+
+__all__ = [
+    "ROOT",
+    "STORE_FORMAT",
+    "BlockStore",
+    "BufferLike",
+    "Evicted",
+    "FileStore",
+    "Namespace",
+    "Outcome",
+    "PartRef",
+    "Reason",
+    "block_key",
+    "block_keys",
+    "present",
+]
