@@ -69,3 +69,19 @@ def test_what_is_stored_does_not_change_from_run_to_run() -> None:
 def test_a_page_without_markers_is_left_alone() -> None:
     with pytest.raises(ValueError, match="the page lacks '<!-- conformance"):
         insert("no markers", "table")
+
+
+def test_a_run_by_real_schemas_is_another_column(tmp_path: Path) -> None:
+    """A run of some topics, stored beside that of all, takes neither its place nor the order of the topics."""
+    page = tmp_path / "PAGE.md"
+    page.write_text(f"{BEGIN}{END}")
+    whole = report("one", Result("conv/a", "passed"), Result("kv/a", "passed"))
+    part = Report("one", "cpu", "ci", "real schemas", (Result("kv/a", "passed"),), ())
+    main(tmp_path / "stored", page, [whole, part])
+    assert [path.name for path in sorted((tmp_path / "stored").iterdir())] == ["one-cpu-schemas.json", "one-cpu.json"]
+    assert page.read_text().splitlines()[1:5] == [
+        "| topic | one on cpu | one on cpu |",
+        "| --- | --- | --- |",
+        "| `conv` | not run | 1 passed |",
+        "| `kv` | 1 passed | 1 passed |",
+    ]

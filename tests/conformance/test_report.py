@@ -81,3 +81,13 @@ def test_the_level_of_evidence_is_computed(
     backend = FakeBackend("acme", types=tuple(types))
     assert level(Target("acme", "cpu", discover({"acme": backend}))) == expected
     assert expected in LEVELS
+
+
+def test_the_vendors_own_extension_makes_schemas_real(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = FakeBackend("acme", types=("npu",))
+    target = Target("acme", "cpu", discover({"acme": backend}))
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert level(target) == "contract model"
+    monkeypatch.setattr("torch._C._get_privateuse1_backend_name", lambda: "npu")
+    assert level(target) == "real schemas"
+    assert "real schemas" in LEVELS

@@ -8,6 +8,7 @@ from statehal.testing.target import Target
 LEVELS = {
     "hardware": "on a device that the backend is for",
     "interpreter": "kernels interpreted on the host",
+    "real schemas": "on the host, with the operators of the vendor's own extension of torch",
     "contract model": "on another device than those the backend is for",
 }
 """The levels, strongest first, and what each means."""
@@ -19,4 +20,7 @@ def level(target: Target) -> str:
     own = target.info.device_types
     if kind in own and not (interpreted() and own != {"cpu"}):
         return "hardware"
-    return "interpreter" if interpreted() else "contract model"
+    if interpreted():
+        return "interpreter"
+    # an extension of torch gives its device type a name when it is loaded
+    return "real schemas" if torch._C._get_privateuse1_backend_name() in own else "contract model"

@@ -1,9 +1,9 @@
 """Which backend passes which topic: a table in Markdown, made of stored results of runs.
 
-``python -m statehal.testing.matrix ROOT [BACKEND dev]`` runs ``ci`` on every backend of the repository that is
-installed and ready here, or ``dev`` on one that is slow, stores what came of it in
-``docs/conformance/BACKEND-DEVICE.json``, and writes the table of all the results into ``README.md``. Results of a
-device that this machine lacks stay as they were.
+``python -m statehal.testing.matrix ROOT [BACKEND PROFILE [DEVICE]]`` runs ``ci`` on every backend of the
+repository that is installed and ready here, or ``dev`` on one that is slow, stores what came of it in
+``docs/conformance/BACKEND-DEVICE.json``, and writes the table of all the results into ``README.md``. A device is named
+where it is none of the backend's own. Results of a device that this machine lacks stay as they were.
 """
 
 import json
@@ -41,6 +41,12 @@ def stored(report: Report) -> dict[str, Any]:
     return whole
 
 
+def file_name(report: Report) -> str:
+    """Of a stored result: one backend may have run on one device by its vendor's schemas, too, and that is another."""
+    kind = "-schemas" if report.evidence == "real schemas" else ""
+    return f"{report.backend}-{report.device}{kind}.json"
+
+
 def read(folder: Path) -> list[dict[str, Any]]:
     """All stored results, by name of file."""
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
@@ -48,7 +54,8 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 def table(runs: Sequence[Mapping[str, Any]]) -> str:
     """A row a topic, a column a backend and device."""
-    topics = dict.fromkeys(topic(result) for run in runs for result in run["results"])
+    longest = sorted(runs, key=lambda run: -len(run["results"]))  # a run of some topics does not decide their order
+    topics = dict.fromkeys(topic(result) for run in longest for result in run["results"])
     head = ["topic", *(f"{run['backend']} on {run['device']}" for run in runs)]
     rows = [[f"`{name}`", *(_cell(run, name) for run in runs)] for name in topics]
     rows.append(["faults of the run", *("; ".join(run["faults"]) or "none" for run in runs)])
@@ -86,7 +93,7 @@ def main(folder: Path, page: Path, reports: Iterable[Report]) -> None:
     """Store these reports and write the table into the page."""
     folder.mkdir(parents=True, exist_ok=True)
     for report in reports:
-        path = folder / f"{report.backend}-{report.device}.json"
+        path = folder / file_name(report)
         path.write_text(json.dumps(stored(report), indent=1) + "\n", encoding="utf-8")
     page.write_text(insert(page.read_text(encoding="utf-8"), table(read(folder))), encoding="utf-8")
 
@@ -96,7 +103,8 @@ if __name__ == "__main__":
     from statehal.testing.profiles import ProfileName
 
     root = Path(sys.argv[1])
-    backend, name = sys.argv[2:] or ("", "ci")
+    given = sys.argv[2:]
+    backend, name, device = [*given, *("", "ci", "")[len(given) :]]
     profile_name: ProfileName = "dev" if name == "dev" else "ci"
-    due = [where for where in ready(root) if backend in ("", where[0])]
+    due = [(backend, device)] if device else [where for where in ready(root) if backend in ("", where[0])]
     main(root / "docs/conformance", root / "README.md", (run(Target(*one), profile_name=profile_name) for one in due))

@@ -1,0 +1,6 @@
+"""Importing this registers the operators of a build whose causal conv1d is the ``current`` one."""
+
+from npu_contract_model.register import conv_operator, kv_operators
+
+conv_operator("current")
+kv_operators()
