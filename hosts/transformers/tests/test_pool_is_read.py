@@ -73,7 +73,7 @@ def tensors(value: Any, seen: set[int], path: str = "") -> Iterator[tuple[str, t
         yield from tensors(one, seen, where)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "lfm2", "falcon_h1"])
 def test_no_layer_holds_a_growing_tensor(setup: Callable[..., Any], kind: str) -> None:
     s = setup(kind)
     pool = s.host.pool.buffer.untyped_storage()
@@ -81,14 +81,16 @@ def test_no_layer_holds_a_growing_tensor(setup: Callable[..., Any], kind: str) -
         s.forward(cache, s.ids)
         for _ in range(3):
             s.forward(cache, s.ids)
-        assert all(layer.keys is None and layer.values is None for layer in cache.layers)
+        assert all(getattr(layer, name, None) is None for layer in cache.layers for name in ("keys", "values"))
+        bound = [group.conv for group in s.host.conv_groups]  # it was given the model's weights
         own = {
             path: tensor
-            for path, tensor in tensors({"layers": cache.layers}, {id(s.host)})
+            for path, tensor in tensors({"layers": cache.layers}, {id(one) for one in (s.host, s.model, *bound)})
             if tensor.untyped_storage().data_ptr() != pool.data_ptr()
         }
         assert own, "the ids are tensors: finding none means that the search is broken"
-        assert {tensor.dtype for tensor in own.values()} == {torch.int64}, own.keys()
+        expected = {torch.int64} | ({torch.bool} if bound else set())  # of the latter: which slots have a state
+        assert {tensor.dtype for tensor in own.values()} == expected, own.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,22 +115,22 @@ def test_a_step_writes_once_a_layer_and_translates_once_a_sub_pool(setup: Callab
 
 PROGRAM = """
 import torch
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Lfm2Config, Lfm2ForCausalLM
 from statehal_transformers import PoolHost
-config = Gemma3TextConfig(
-    vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2,
-    num_key_value_heads=1, head_dim=16, sliding_window=8, pad_token_id=0, eos_token_id=None,
-    layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-)
-model = Gemma3ForCausalLM(config).eval()
-host = PoolHost.from_config(config, dtype=torch.float32, tokens=256)
-with host.new_cache() as cache:
-    output = model.generate(torch.ones(2, 20, dtype=torch.long), max_new_tokens=11, **cache.as_argument())
-assert output.shape == (2, 31)
+sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2,
+             num_key_value_heads=1, pad_token_id=0, eos_token_id=None)
+layers = ["sliding_attention", "full_attention", "sliding_attention"]
+gemma = Gemma3ForCausalLM(Gemma3TextConfig(**sizes, head_dim=16, sliding_window=8, layer_types=layers))
+lfm = Lfm2ForCausalLM(Lfm2Config(**sizes, layer_types=["conv", "full_attention", "conv"]))
+for model in (gemma.eval(), lfm.eval()):
+    host = PoolHost.from_model(model, tokens=256, requests=2)
+    with host.routed(), host.new_cache() as cache:
+        output = model.generate(torch.ones(2, 20, dtype=torch.long), max_new_tokens=11, **cache.as_argument())
+    assert output.shape == (2, 31)
 """
 
 
-def test_the_trace_shows_a_write_for_each_layer_and_step(tmp_path: Path) -> None:
+def test_the_trace_shows_every_layer_and_step(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     environment = {**os.environ, "STATEHAL_TRACE": str(trace), "OMP_NUM_THREADS": "1"}
     run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
@@ -137,5 +139,7 @@ def test_the_trace_shows_a_write_for_each_layer_and_step(tmp_path: Path) -> None
     counts: dict[str, int] = {}
     for event in events:
         counts[event["name"]] = counts.get(event["name"], 0) + (event["ph"] in "XB")
-    assert counts["kv.write"] == 3 * 11
-    assert counts["memory.translate"] == 2 * 2 * 11  # sub-pools x (reads, writes) x steps
+    assert counts["kv.write"] == (3 + 1) * 11  # attention layers x steps
+    assert (counts["conv.prefill"], counts["conv.decode"], counts["conv.commit"]) == (2, 2 * 10, 11)
+    # sub-pools of tokens x (reads, writes) x steps; slots are translated when they are taken
+    assert counts["memory.translate"] == (2 + 1) * 2 * 11 + 1

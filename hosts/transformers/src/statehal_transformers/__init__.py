@@ -2,5 +2,6 @@
 
 from statehal_transformers.cache import PooledCache
 from statehal_transformers.host import PoolHost
+from statehal_transformers.tensor_conv import same_convolution
 
-__all__ = ["PoolHost", "PooledCache"]
+__all__ = ["PoolHost", "PooledCache", "same_convolution"]

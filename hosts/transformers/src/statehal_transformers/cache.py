@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from statehal.errors import ArgumentError
-from statehal_transformers.compat import Cache, cache_keyword
+from statehal_transformers.compat import Cache
 from statehal_transformers.layers import PooledLayer, PooledSlidingLayer
+from statehal_transformers.linear_layers import PooledHybridLayer, PooledHybridSlidingLayer, PooledLinearLayer
 from statehal_transformers.steps import Steps
 
 if TYPE_CHECKING:
@@ -27,28 +28,38 @@ class PooledCache(Cache):
 
     def __init__(self, host: "PoolHost") -> None:
         self._host = host
-        self._steps = Steps(host.pool, host.groups, host.num_layers)
-        homes = {layer: group for group in host.groups for layer in group.spec.layers}
-        kinds = [PooledLayer if homes[i].window is None else PooledSlidingLayer for i in range(host.num_layers)]
-        super().__init__(layers=[kind(self._steps, homes[i], i) for i, kind in enumerate(kinds)])
-        forgotten: MutableSequence[list[Pages]] = host.forgotten
+        self._steps = Steps(host)
+        super().__init__(layers=[self._layer(index) for index in range(host.num_layers)])
+        forgotten: MutableSequence[tuple[list[Any], ...]] = host.forgotten
+        slots = self._steps.conv.slots
+        held = (self._steps.sequences.rows, slots.rows, slots.saved)
         # A finalizer may run inside a method of the pool, or in another thread: it only notes the handles down.
-        self._finalizer = weakref.finalize(self, forgotten.append, self._steps.sequences.rows)
+        self._finalizer = weakref.finalize(self, forgotten.append, held)
         self._finalizer.atexit = False
 
     def as_argument(self) -> dict[str, Self]:
         """``{name: cache}`` for ``model.generate(**inputs, **cache.as_argument())``, under the name it has there."""
-        return {cache_keyword(): self}
+        return {self._host.keyword: self}
 
     @property
     def pages(self) -> tuple["Pages", ...]:
-        """The handle of each sequence."""
+        """The handle of each sequence on its tokens; none where the model keeps no tokens."""
         return tuple(self._steps.sequences.rows)
+
+    @property
+    def slots(self) -> tuple["Pages", ...]:
+        """The handle of each sequence on its slot; none where the model has no conv layers."""
+        return tuple(self._steps.conv.slots.rows)
+
+    @property
+    def length(self) -> int:
+        """Tokens of each sequence."""
+        return self._steps.sequences.length
 
     @property
     def batch_size(self) -> int:
         """Sequences, -1 before the first step."""
-        return len(self._steps.sequences.rows) or -1
+        return self._steps.batch or -1
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -56,6 +67,17 @@ class PooledCache(Cache):
         if self._host.forgotten:
             self._host.collect()
         return super().update(key_states, value_states, layer_idx, *args, **kwargs)
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Any:
+        return self._linear(layer_idx).get_conv_state()
+
+    def update_conv_state(self, conv_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any) -> Any:
+        if self._host.forgotten:
+            self._host.collect()
+        return self._linear(layer_idx).update_conv_state(conv_states)
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> torch.Tensor | None:
+        return self._linear(layer_idx).get_recurrent_state()
 
     def reset(self) -> None:
         """Forget everything; the pages go back to the pool."""
@@ -66,7 +88,8 @@ class PooledCache(Cache):
 
         Raises:
             ArgumentError: the number is positive, which once meant the length to keep.
-            Unsupported: a window would reach back to evicted tokens.
+            Unsupported: a window would reach back to evicted tokens, or a conv or recurrent layer to a state that is
+                not kept any more.
         """
         if tokens_to_remove > 0:
             raise ArgumentError(f"crop({tokens_to_remove}): expected how many tokens to remove as a negative number")
@@ -78,7 +101,7 @@ class PooledCache(Cache):
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Put ``repeats`` sequences that share their pages in the place of each."""
-        self._select(torch.arange(len(self.pages)).repeat_interleave(repeats))
+        self._select(torch.arange(self._steps.batch).repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep the sequences that an index tensor or a mask selects."""
@@ -108,6 +131,23 @@ class PooledCache(Cache):
         self.release()
 
     def _select(self, indices: torch.Tensor | Sequence[int]) -> None:
-        sequences = torch.arange(len(self.pages))
+        sequences = torch.arange(self._steps.batch)
         if len(sequences):
             self._steps.select(sequences[torch.as_tensor(indices, device="cpu")].tolist())
+
+    def _layer(self, index: int) -> Any:
+        host, steps = self._host, self._steps
+        group = next((group for group in host.groups if index in group.spec.layers), None)
+        conv = next((group for group in host.conv_groups if index in group.spec.layers), None)
+        if group is None:
+            assert conv is not None, "every layer keeps something"
+            return PooledLinearLayer(steps, conv, index)
+        if conv is None:
+            return (PooledLayer if group.window is None else PooledSlidingLayer)(steps, group, index)
+        return (PooledHybridLayer if group.window is None else PooledHybridSlidingLayer)(steps, group, conv, index)
+
+    def _linear(self, layer: int) -> PooledLinearLayer:
+        found = self.layers[layer]
+        if not isinstance(found, PooledLinearLayer):
+            raise ArgumentError(f"layer {layer} has no conv or recurrent state: it is a {type(found).__name__}")
+        return found

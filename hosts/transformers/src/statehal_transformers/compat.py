@@ -3,10 +3,23 @@
 import inspect
 from typing import Any
 
-from transformers import GenerationMixin, PreTrainedConfig
-from transformers.cache_utils import Cache, CacheLayerMixin, get_layer_types_and_kwargs
+from transformers import DynamicCache, PreTrainedConfig
+from transformers.cache_utils import (
+    Cache,
+    CacheLayerMixin,
+    LinearAttentionCacheLayerMixin,
+    get_layer_types_and_kwargs,
+)
 
-__all__ = ["Cache", "CacheLayer", "PreTrainedConfig", "cache_keyword", "get_layer_types_and_kwargs"]
+__all__ = [
+    "Cache",
+    "CacheLayer",
+    "DynamicCache",
+    "LinearCacheLayer",
+    "PreTrainedConfig",
+    "cache_keyword",
+    "get_layer_types_and_kwargs",
+]
 
 
 class CacheLayer(CacheLayerMixin):
@@ -19,7 +32,14 @@ class CacheLayer(CacheLayerMixin):
         super().__init__()  # type: ignore[no-untyped-call]
 
 
-def cache_keyword() -> str:
-    """What ``generate`` calls its cache: ``cache`` from transformers 5.24 on, before that ``past_key_values``."""
-    parameters = inspect.signature(GenerationMixin.prepare_inputs_for_generation).parameters
-    return "cache" if "cache" in parameters else "past_key_values"
+_Linear: Any = LinearAttentionCacheLayerMixin
+
+
+class LinearCacheLayer(_Linear):  # type: ignore[misc]
+    """What transformers asks for conv and recurrent states; without the attributes that hold its own layers' state."""
+
+
+def cache_keyword(model: Any) -> str:
+    """What a model calls its cache: ``cache`` from transformers 5.24 on, before that one of two other names."""
+    parameters = inspect.signature(model.forward).parameters
+    return next((name for name in ("cache", "cache_params") if name in parameters), "past_key_values")

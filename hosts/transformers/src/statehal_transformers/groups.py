@@ -1,13 +1,12 @@
-"""The layers of one sub-pool: what they write and read in a step."""
+"""The attention layers of one sub-pool: what they write and read in a step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from statehal.spec import Attention
-from statehal_transformers.head_rows import HeadRows, head_rows
+from statehal.spec import Attention, Latent
 
 if TYPE_CHECKING:
     from statehal.binding import Binding
@@ -21,27 +20,35 @@ class GroupIds:
 
     Attributes:
         write: of the new tokens, ``[batch*tokens]``.
-        k, v: head rows of all tokens that attention may read, ``[batch*heads*tokens]``.
-        batch, tokens: of the tensors that are read.
+        pages: physical pages with all tokens that attention may read, ``[batch, pages]``.
+        start: place of the first of these tokens in the first page.
+        tokens: how many they are, of each sequence.
     """
 
     write: "KernelIds"
-    k: torch.Tensor
-    v: torch.Tensor
-    batch: int
+    pages: torch.Tensor
+    start: int
     tokens: int
 
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """A sub-pool as its layers see it. ``write`` is the backend's own bound method."""
+    """A sub-pool as its layers see it: keys and values, or the two parts of a latent row.
+
+    Attributes:
+        write: the backend's own bound method, ``write`` or ``write_latent``.
+        views: by model layer id, the page views ``[pages, page_size, heads, dim]`` of the fields. Read only.
+        k_dim, v_dim: width of a head.
+    """
 
     subpool: "SubPool"
-    spec: Attention
+    spec: Attention | Latent
     dtype: torch.dtype
     write: Callable[..., None]
-    k: HeadRows
-    v: HeadRows
+    views: Mapping[int, tuple[torch.Tensor, ...]]
+    heads: int
+    k_dim: int
+    v_dim: int
 
     @property
     def name(self) -> str:
@@ -53,34 +60,54 @@ class LayerGroup:
         """Tokens that a layer attends to, the newest included; ``None`` is all."""
         return self.spec.window
 
-    def ids(self, new: "VirtualIds", visible: "VirtualIds") -> GroupIds:
+    def ids(self, new: "VirtualIds", visible: "VirtualIds", start: int, tokens: int) -> GroupIds:
         """Translate a step's ids: once for writes, once for reads.
 
         Args:
             new: tokens that the step adds ``[batch, tokens]``.
-            visible: tokens that attention reads, the new ones included.
+            visible: pages with the tokens that attention reads, the new ones included, ``[batch, pages]``.
+            start: place of the first token in the first page.
+            tokens: tokens that attention reads.
         """
-        batch, tokens = visible.shape
-        read = self.subpool.kernel_ids(visible)
-        k = self.k.steps.ids(read)
-        v = k if self.v.steps == self.k.steps else self.v.steps.ids(read)
-        return GroupIds(self.subpool.kernel_ids(new.reshape(-1)), k, v, batch, tokens)
+        write = self.subpool.kernel_ids(new.reshape(-1))
+        return GroupIds(write, self.subpool.physical_ids(visible).tensor, start, tokens)
 
     def store(self, layer: int, ids: GroupIds, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Write new keys and values ``[batch, heads, tokens, dim]`` of one layer into the pool."""
-        self.write(layer, ids.write, keys.transpose(1, 2).flatten(0, 1), values.transpose(1, 2).flatten(0, 1))
+        if isinstance(self.spec, Latent):
+            self.write(layer, ids.write, keys[:, 0].flatten(0, 1), values[:, 0].flatten(0, 1))
+        else:
+            self.write(layer, ids.write, keys.transpose(1, 2).flatten(0, 1), values.transpose(1, 2).flatten(0, 1))
 
-    def load(self, layer: int, ids: GroupIds) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values that attention reads, ``[batch, heads, tokens, dim]``: new, contiguous tensors."""
-        shape = (ids.batch, self.spec.kv_heads, ids.tokens)
-        keys = torch.index_select(self.k.views[layer], 0, ids.k).view(*shape, self.k.dim)
-        values = torch.index_select(self.v.views[layer], 0, ids.v).view(*shape, self.v.dim)
-        return keys, values
+    def load(self, layer: int, ids: GroupIds, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens ``first`` to ``last`` of those that attention reads: ``[batch, heads, tokens, dim]``, new tensors.
+
+        Whole pages are gathered and then put in order: faster than heads of tokens one by one, and contiguous, because
+        attention that computes on keys as they are gives other bits for other strides.
+        """
+        size, (batch, count) = self.subpool.page_size, ids.pages.shape
+        first, last = first + ids.start, last + ids.start
+        low, high = first // size, -(-last // size)
+        pages = ids.pages if (low, high) == (0, count) else ids.pages[:, low:high]
+        tokens = slice(first - low * size, last - low * size)
+        rows = [
+            view.index_select(0, pages.flatten()).view(batch, -1, *view.shape[2:])[:, tokens].transpose(1, 2)
+            for view in self.views[layer]
+        ]
+        if isinstance(self.spec, Latent):
+            rows = list(rows[0].split([self.k_dim, self.v_dim], dim=-1))
+        return rows[0].contiguous(), rows[1].contiguous()
 
 
-def layer_group(binding: "Binding", pool: Any, spec: Attention) -> LayerGroup:
+def layer_group(binding: "Binding", pool: Any, spec: Attention | Latent) -> LayerGroup:
     """Bind the operations of one sub-pool and take its views."""
     subpool = pool[spec.name]
-    k, v = head_rows(subpool, "k"), head_rows(subpool, "v")
-    dtype = next(iter(k.views.values())).dtype
-    return LayerGroup(subpool, spec, dtype, binding.kv(subpool).write, k, v)
+    writer = binding.kv(subpool)
+    write: Callable[..., None] = writer.write_latent if isinstance(spec, Latent) else writer.write
+    fields = ("latent",) if isinstance(spec, Latent) else ("k", "v")
+    views = {layer: tuple(subpool.view(field, layer, "page") for field in fields) for layer in spec.layers}
+    dtype = getattr(torch, spec.dtype)
+    if isinstance(spec, Latent):
+        return LayerGroup(subpool, spec, dtype, write, views, 1, spec.kv_lora_rank, spec.qk_rope_head_dim)
+    v_dim = spec.head_dim if spec.v_head_dim is None else spec.v_head_dim
+    return LayerGroup(subpool, spec, dtype, write, views, spec.kv_heads, spec.head_dim, v_dim)

@@ -1,20 +1,27 @@
 """A model's pool: allocated once, used by one cache after the other."""
 
 from collections import deque
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 import statehal
+from statehal.errors import Unsupported
+from statehal.spec import Attention, ConvRecurrent, Latent
 from statehal_transformers.cache import PooledCache
-from statehal_transformers.compat import PreTrainedConfig
+from statehal_transformers.compat import cache_keyword
+from statehal_transformers.conv_group import ConvGroup, conv_group
 from statehal_transformers.groups import LayerGroup, layer_group
-from statehal_transformers.specs import attention_specs
+from statehal_transformers.paged_attention import reading_pages
+from statehal_transformers.routes import conv_modules, routed
+from statehal_transformers.specs import model_specs
 
 if TYPE_CHECKING:
     from statehal.binding import Binding
-    from statehal.pool import Pages, PoolPlan, StatePool
+    from statehal.pool import PoolPlan, StatePool
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +29,12 @@ class PoolHost:
     """Binding, plan and pool of one model. Belongs to one thread, as its pool does.
 
     Attributes:
-        groups: one a sub-pool.
+        groups: one a sub-pool of tokens.
+        conv_groups: one a sub-pool of slots.
         num_layers: layers of the model.
+        keyword: what the model calls its cache.
+        model: whose state it is.
+        modules: where the functions lie that ``routed`` replaces.
         forgotten: pages of caches that were collected without ``release``; ``collect`` gives them back.
     """
 
@@ -31,30 +42,37 @@ class PoolHost:
     plan: "PoolPlan"
     pool: "StatePool"
     groups: tuple[LayerGroup, ...]
+    conv_groups: tuple[ConvGroup, ...]
     num_layers: int
-    forgotten: "deque[list[Pages]]" = field(default_factory=deque, repr=False)
+    keyword: str
+    model: Any = field(repr=False)
+    modules: tuple[ModuleType, ...]
+    forgotten: "deque[tuple[list[Any], ...]]" = field(default_factory=deque, repr=False)
 
     @classmethod
-    def from_config(
+    def from_model(
         cls,
-        config: PreTrainedConfig,
+        model: Any,
         *,
-        dtype: torch.dtype,
-        device: torch.device | str = "cpu",
         total_bytes: int | None = None,
         tokens: int | None = None,
+        requests: int = 1,
         page_size: int = 16,
+        draft_tokens: int = 0,
         backend: str | None = None,
     ) -> Self:
-        """Choose a backend, plan the pool and allocate it.
+        """Find out what a model keeps, choose a backend, plan the pool and allocate it.
+
+        The model runs one token with transformers' own cache: what that then holds says how wide the rows are.
 
         Args:
-            config: the model's; its layer types decide which sub-pools there are.
-            dtype: of the model's keys and values.
-            device: where the model computes.
-            total_bytes: the pool's budget.
+            model: where it lies, the pool lies, and its dtypes are the pool's.
+            total_bytes: the pool's budget, which tokens and sequences share as they come.
             tokens: instead of a budget: tokens that all sequences together may hold, each rounded up to whole pages.
+            requests: beside ``tokens``: sequences at a time, for models with conv or recurrent state; a beam is one.
             page_size: tokens of a page.
+            draft_tokens: how many tokens of a forward pass assisted generation may reject in conv layers, which keep
+                that many more inputs.
             backend: by name; otherwise the best one that is ready for the device.
 
         Raises:
@@ -62,12 +80,45 @@ class PoolHost:
             PlanError: the budget is too small; names the numbers.
             BackendError: no backend, or not the one asked for, can run.
         """
-        specs = attention_specs(config, dtype)
-        binding = statehal.bind(torch.empty(0, device=device).device, backend=backend)  # with the device's number
-        plan = binding.plan(specs, total_bytes=total_bytes, tokens=tokens, page_size=page_size)
+        binding = statehal.bind(torch.empty(0, device=model.device).device, backend=backend)  # with the device's number
+        specs = model_specs(model, draft_tokens)
+        plan = binding.plan(specs, total_bytes=total_bytes, tokens=tokens, requests=requests, page_size=page_size)
         pool = binding.allocate(plan)
-        groups = tuple(layer_group(binding, pool, spec) for spec in specs)
-        return cls(binding, plan, pool, groups, sum(len(spec.layers) for spec in specs))
+        return cls(
+            binding,
+            plan,
+            pool,
+            tuple(layer_group(binding, pool, spec) for spec in specs if isinstance(spec, Attention | Latent)),
+            tuple(conv_group(binding, pool, spec) for spec in specs if isinstance(spec, ConvRecurrent)),
+            len({layer for spec in specs for layer in spec.layers}),
+            cache_keyword(model),
+            model,
+            conv_modules(model),
+        )
+
+    def routed(self) -> AbstractContextManager[None]:
+        """A block in which the model's convolutions are the backend's, over the slots of the cache that it is given.
+
+        Needed for models with conv layers, harmless for others. The functions of the model's module are replaced and,
+        at the end of the outermost block, put back.
+        """
+        return routed(self.modules)
+
+    def reading_pages(self) -> AbstractContextManager[None]:
+        """A block in which the model's attention reads keys and values where they lie in the pool, not gathered copies.
+
+        Its sums have another order than those of the model's own attention: logits agree to 1e-5 in float32.
+
+        Raises:
+            Unsupported: the model keeps latent rows, which it expands before it attends.
+        """
+        for group in self.groups:
+            if isinstance(group.spec, Latent):
+                raise Unsupported(
+                    f"layers of {group.name!r} keep latent rows, which the model expands before it attends: no "
+                    f"attention can read them from the pool (fix: run the model without reading_pages)"
+                )
+        return reading_pages(self.model)
 
     def new_cache(self) -> PooledCache:
         """An empty cache on the pool."""
@@ -78,7 +129,8 @@ class PoolHost:
         """Give back the pages of caches that were forgotten; returns how many caches that were."""
         count = 0
         while self.forgotten:
-            for pages in self.forgotten.popleft():
-                self.pool.free(pages)
+            rows, slots, saved = self.forgotten.popleft()
+            for handles in (rows, slots, *saved):
+                self.pool.free(handles)
             count += 1
         return count

@@ -7,7 +7,13 @@ import torch
 from statehal.errors import ArgumentError, Unsupported
 from statehal_transformers.compat import CacheLayer
 from statehal_transformers.groups import LayerGroup
-from statehal_transformers.steps import Steps
+from statehal_transformers.paged_attention import PooledRows
+from statehal_transformers.steps import Part, Steps
+
+
+def ask_the_cache(*args: Any, **kwargs: Any) -> None:
+    """What a layer answers to a method that concerns all layers at once."""
+    raise Unsupported("one layer cannot be changed alone: all layers share their pages (fix: call the cache's method)")
 
 
 class PooledLayer(CacheLayer):
@@ -25,8 +31,9 @@ class PooledLayer(CacheLayer):
         self.group = group
         self.is_initialized = True  # the pool was allocated before
         self._steps = steps
-        self._row = (group.spec.kv_heads, group.k.dim, group.dtype)
-        self._value_row = (group.spec.kv_heads, group.v.dim, group.dtype)
+        self._part: Part = (layer, "kv")
+        self._row = (group.heads, group.k_dim, group.dtype)
+        self._value_row = (group.heads, group.v_dim, group.dtype)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Check that keys and values fit the pool's rows; there is nothing to allocate.
@@ -38,8 +45,8 @@ class PooledLayer(CacheLayer):
             if (states.shape[1], states.shape[3], states.dtype) != row:
                 raise ArgumentError(
                     f"layer {self.layer} gave {name} of {states.shape[1]} heads x {states.shape[3]} in {states.dtype}, "
-                    f"but the pool was planned for {row[0]} heads x {row[1]} in {row[2]} (fix: PoolHost.from_config "
-                    f"with the config and dtype of this model)"
+                    f"but the pool was planned for {row[0]} heads x {row[1]} in {row[2]} (fix: PoolHost.from_model "
+                    f"with this model)"
                 )
             if states.requires_grad:
                 raise ArgumentError(
@@ -49,12 +56,12 @@ class PooledLayer(CacheLayer):
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[Any, Any]:
         """Write new keys and values ``[batch, heads, tokens, dim]`` into the pool, and read what attention needs.
 
         Returns:
             Keys and values ``[batch, heads, visible tokens, dim]``, new tensors equal to a ``DynamicCache``'s in shape,
-            strides and every bit.
+            strides and every bit; or, where attention reads the pool itself, twice the ``PooledRows``.
 
         Raises:
             PoolExhausted: the pool has too few pages; the cache is as it was.
@@ -62,15 +69,24 @@ class PooledLayer(CacheLayer):
         """
         self.lazy_initialization(key_states, value_states)
         batch, _, tokens, _ = key_states.shape
-        ids = self._steps.enter(self.layer, batch, tokens).ids[self.group.name]
+        visible, _ = self.get_mask_sizes(tokens)
+        step = self._steps.enter(self._part, batch, tokens)
+        ids = step.ids[self.group.name]
         self.group.store(self.layer, ids, key_states, value_states)
-        keys, values = self.group.load(self.layer, ids)
-        self._steps.leave(self.layer, tokens)
+        keys: Any
+        values: Any
+        if step.paged:
+            keys = values = PooledRows(self.group, self.layer, ids, visible)
+        else:
+            keys, values = self.group.load(self.layer, ids, 0, ids.tokens)
+            if ids.tokens > visible:  # recorded tokens that the mask does not cover
+                keys, values = keys[:, :, -visible:], values[:, :, -visible:]
+        self._steps.leave(self._part, tokens)
         return keys, values
 
     def get_seq_length(self) -> int:
         """Tokens that this layer has written and not cropped."""
-        return self._steps.seen[self.layer]
+        return self._steps.seen[self._part]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length of the keys that ``update`` will return for that many new tokens, and the position of the first."""
@@ -80,13 +96,8 @@ class PooledLayer(CacheLayer):
         """-1: a full-attention layer has no maximum of its own."""
         return -1
 
-    def _ask_the_cache(self, *args: Any, **kwargs: Any) -> None:
-        raise Unsupported(
-            "one layer cannot be changed alone: all layers share their pages (fix: call the cache's method)"
-        )
-
-    reset = reorder_cache = crop = batch_repeat_interleave = batch_select_indices = _ask_the_cache
-    offload = prefetch = _ask_the_cache
+    reset = reorder_cache = crop = batch_repeat_interleave = batch_select_indices = ask_the_cache
+    offload = prefetch = ask_the_cache
 
 
 class PooledSlidingLayer(PooledLayer):
@@ -112,15 +123,6 @@ class PooledSlidingLayer(PooledLayer):
     def activate_past_recording(self) -> None:
         """Keep tokens outside the window until the next ``crop``, so that it can go back."""
         self._steps.recording = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = super().update(key_states, value_states, *args, **kwargs)
-        visible = self.sliding_window - 1 + key_states.shape[2]
-        if keys.shape[2] > visible:  # recorded tokens that the mask does not cover
-            return keys[:, :, -visible:], values[:, :, -visible:]
-        return keys, values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         seen, reach = self.get_seq_length(), self.sliding_window - 1

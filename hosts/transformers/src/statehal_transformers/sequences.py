@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 class Sequences:
     """Pages of every sequence of a batch, taken and given back together.
 
-    A method that raises leaves sequences and pool as they were. Sequences share pages after ``select``; a partly filled
-    page that others hold too is copied by ``extend``, before the first write into it. The table of ids is made outside
-    inference mode, wherever a method is called, because a tensor made inside cannot be written outside.
+    Of a model that keeps no tokens only the length is counted. A method that raises leaves sequences and pool as they
+    were. Sequences share pages after ``select``; a partly filled page that others hold too is copied by ``extend``,
+    before the first write into it. The table of ids is made outside inference mode, wherever a method is called, as one
+    made inside cannot be written outside.
 
     Attributes:
         rows: one handle a sequence; the list stays the same object for the life of the batch.
@@ -23,10 +24,9 @@ class Sequences:
     """
 
     def __init__(self, pool: "StatePool") -> None:
-        first = pool[next(iter(pool))]
         self._pool = pool
-        self._space = first.space("virtual", "tokens")
-        self._page_size = first.page_size
+        self._family = next((family for family in pool.families if family.name == "tokens"), None)
+        self._page_size = pool.plan.page_size
         self.rows: list[Pages] = []
         self.length = 0
         self._ids = torch.empty(0, dtype=torch.int64, device=pool.device)
@@ -34,7 +34,7 @@ class Sequences:
     @torch.inference_mode(False)
     def start(self, batch: int) -> None:
         """Begin with that many empty sequences."""
-        self.rows[:] = [self._pool.alloc(0) for _ in range(batch)]
+        self.rows[:] = [self._pool.alloc(0) for _ in range(batch if self._family else 0)]
         self._ids = torch.empty((batch, 0), dtype=torch.int64, device=self._ids.device)
 
     @torch.inference_mode(False)
@@ -60,12 +60,23 @@ class Sequences:
 
     def token_ids(self, start: int, stop: int) -> "VirtualIds":
         """Virtual ids ``[batch, stop - start]``; they alias a table that the next change overwrites."""
-        ids: VirtualIds = self._space.assume(self._ids[:, start:stop])
+        assert self._family is not None, "only layers that attend ask for ids of tokens"
+        ids: VirtualIds = self._family.spaces["tokens"].assume(self._ids[:, start:stop])
         return ids
+
+    def page_ids(self, first: int) -> "tuple[VirtualIds, int]":
+        """Virtual ids ``[batch, pages]`` of the pages from token ``first`` on, and that token's place in its page."""
+        assert self._family is not None, "only layers that attend ask for ids of tokens"
+        size = self._page_size
+        start = first % size
+        ids: VirtualIds = self._family.spaces["pages"].assume(self._ids[:, first - start : self.length : size] // size)
+        return ids, start
 
     @torch.inference_mode(False)
     def select(self, sources: Sequence[int]) -> None:
         """Make sequence ``i`` what sequence ``sources[i]`` was; pages are shared, nothing is copied."""
+        if not self.rows:
+            return
         old, taken = list(self.rows), set[int]()
         new: list[Pages] = []
         for source in sources:
@@ -104,6 +115,8 @@ class Sequences:
 
     def _note(self, first: int) -> None:
         """Write the virtual ids of the tokens from page ``first`` on into the table."""
+        if not self.rows:
+            return
         size = self._page_size
         pages = torch.tensor([row[first:].ids for row in self.rows], dtype=torch.int64)
         ids = (pages[:, :, None] * size + torch.arange(size)).flatten(1)

@@ -2,22 +2,36 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from statehal.errors import ArgumentError, Unsupported, UseAfterFree
-from statehal_transformers.groups import GroupIds, LayerGroup
+from statehal_transformers.conv_group import ConvGroup, ConvStep
+from statehal_transformers.conv_steps import ConvSteps
+from statehal_transformers.groups import GroupIds
+from statehal_transformers.paged_attention import reads_pages
 from statehal_transformers.sequences import Sequences
 
 if TYPE_CHECKING:
-    from statehal.pool import StatePool
+    from statehal.ids import KernelIds
+    from statehal_transformers.host import PoolHost
+
+Part = tuple[int, Literal["kv", "conv", "state"]]
+"""A model layer id and what the layer keeps: keys and values, a conv window, a recurrent state."""
+
+NAMES = {"kv": "layer", "conv": "the conv window of layer", "state": "the recurrent state of layer"}
 
 
 @dataclass(frozen=True)
 class Step:
-    """The ids of one forward pass, by sub-pool; made when its first layer writes, used by all of them."""
+    """The ids of one forward pass, by sub-pool; made when its first layer writes, used by all of them.
+
+    ``paged`` says whether attention reads the pool itself.
+    """
 
     ids: dict[str, GroupIds]
+    conv: dict[str, ConvStep]
     epoch: int
+    paged: bool
 
 
 class Steps:
@@ -25,50 +39,68 @@ class Steps:
 
     Attributes:
         sequences: the pages.
-        seen: by model layer, tokens that the layer has written.
+        conv: the slots, and what the conv layers do in the present pass.
+        seen: by part of a layer, tokens that it has written.
         kept: by sub-pool, the first token that can still be read; tokens before it have been evicted.
-        recording: whether eviction waits for a ``crop``.
+        recording: whether what a ``crop`` may need is kept until then.
         released: whether the pages were given back for good.
     """
 
-    def __init__(self, pool: "StatePool", groups: Sequence[LayerGroup], layers: int) -> None:
-        self._pool = pool
-        self._groups = tuple(groups)
-        self.sequences = Sequences(pool)
-        self.seen = [0] * layers
-        self.kept = {group.name: 0 for group in groups}
+    def __init__(self, host: "PoolHost") -> None:
+        self._model = host.model
+        self._pool, self._groups = host.pool, host.groups
+        self.sequences = Sequences(host.pool)
+        self.conv = ConvSteps(host.pool, host.conv_groups)
+        self.seen: dict[Part, int] = {(layer, "kv"): 0 for group in host.groups for layer in group.spec.layers}
+        for group in host.conv_groups:
+            self.seen |= {(layer, "conv"): 0 for layer in group.spec.layers}
+            self.seen |= {(layer, "state"): 0 for layer in group.states}
+        self._last = max(layer for layer, _ in self.seen)
+        self.kept = {group.name: 0 for group in host.groups if group.window is not None}
         self.recording = False
         self.released = False
         self._step: Step | None = None
 
-    def enter(self, layer: int, batch: int, tokens: int) -> Step:
+    @property
+    def batch(self) -> int:
+        """Sequences; 0 before the first pass."""
+        return len(self.sequences.rows) or len(self.conv.slots.rows)
+
+    def enter(self, part: Part, batch: int, tokens: int) -> Step:
         """The ids for a layer that is about to write ``tokens`` more tokens of ``batch`` sequences.
 
-        The first layer of a pass takes pages for all of them.
+        The first layer of a pass takes pages for all of them, and slots.
 
         Raises:
             PoolExhausted: nothing was taken and the cache is as it was.
             ArgumentError: another batch size, or the last pass stopped before it reached this layer.
         """
         length = self.sequences.length
-        if self.seen[layer] == length and min(self.seen) == length:
+        if self.seen[part] == length and min(self.seen.values()) == length:
             self._begin(batch, tokens)
-        elif self.seen[layer] + tokens != length:
+        elif self.seen[part] + tokens != length:
+            behind = part if self.seen[part] < length else min(self.seen, key=lambda one: self.seen[one])
             raise ArgumentError(
-                f"layer {layer} holds {self.seen[layer]} tokens and the cache {length}: a forward pass stopped between "
-                f"layers (fix: cache.crop(-{length - min(self.seen)}) or cache.reset())"
+                f"{NAMES[behind[1]]} {behind[0]} holds {self.seen[behind]} tokens and the cache {length}: a forward "
+                f"pass stopped between layers (fix: {self._way_back()}cache.reset())"
             )
-        elif batch != len(self.sequences.rows):
-            raise ArgumentError(_wrong_batch(batch, len(self.sequences.rows)))
+        elif batch != self.batch:
+            raise ArgumentError(_wrong_batch(batch, self.batch))
         if self._step is None or self._step.epoch != self._pool.epoch:
             self._step = self._translate(tokens)  # also after a compaction in the middle of a pass
         return self._step
 
-    def leave(self, layer: int, tokens: int) -> None:
+    def missing(self, part: Part) -> int:
+        """Tokens of the present pass that a part has not written yet."""
+        return self.sequences.length - self.seen[part]
+
+    def leave(self, part: Part, tokens: int) -> None:
         """A layer has written; after the last one, pages that no window reaches any more are evicted."""
-        self.seen[layer] += tokens
-        if layer == len(self.seen) - 1 and not self.recording:
-            self.evict()
+        self.seen[part] += tokens
+        if part[0] == self._last and min(self.seen.values()) == self.sequences.length:
+            self.conv.end(tokens)
+            if not self.recording:
+                self.evict()
 
     def evict(self) -> None:
         """Give back the pages outside every window."""
@@ -83,62 +115,93 @@ class Steps:
         """Forget the newest ``tokens`` tokens, then what no window reaches any more.
 
         Raises:
-            Unsupported: a window would reach back to tokens that have been evicted.
+            Unsupported: a window would reach back to tokens that have been evicted, or a conv layer to a state that is
+                not kept.
         """
-        length = max(self.sequences.length - tokens, 0)
+        tokens = min(tokens, self.sequences.length)
+        length = self.sequences.length - tokens
         for group in self._groups:
-            kept = self.kept[group.name]
+            kept = self.kept.get(group.name, 0)
             if tokens and group.window is not None and kept and length - (group.window - 1) < kept:
                 raise Unsupported(
                     f"crop(-{tokens}) to {length} tokens: layers of {group.name!r} then attend from token "
                     f"{max(length - (group.window - 1), 0)} on, but tokens before {kept} have been evicted (fix: call "
                     f"activate_past_recording() before the tokens that may be cropped)"
                 )
+        if self.conv.slots and self._stopped():
+            raise Unsupported(
+                f"crop(-{tokens}): a forward pass stopped between layers, and conv layers cannot take back what "
+                f"they have begun (fix: cache.reset())"
+            )
+        self.conv.crop(tokens)
         self._step = None
         self.sequences.truncate(length)
-        self.seen = [min(seen, length) for seen in self.seen]
+        self.seen = {part: min(seen, length) for part, seen in self.seen.items()}
         self.evict()
 
     def select(self, sources: Sequence[int]) -> None:
         """Make sequence ``i`` what sequence ``sources[i]`` was."""
         if self.sequences.length:
             self._step = None
+            self.conv.select(sources)
             self.sequences.select(sources)
 
     def share(self, other: "Steps") -> None:
         """Become a second holder of all that ``other`` holds."""
+        self.conv.share(other.conv)
         self.sequences.share(other.sequences)
-        self.seen = list(other.seen)
+        self.seen = dict(other.seen)
         self.kept = dict(other.kept)
         self.recording = other.recording
 
     def reset(self) -> None:
-        """Give back every page and begin anew."""
+        """Give back every page and slot and begin anew."""
+        self.conv.reset()
         self.sequences.free()
-        self.seen = [0] * len(self.seen)
+        self.seen = dict.fromkeys(self.seen, 0)
         self.kept = dict.fromkeys(self.kept, 0)
         self._step = None
+
+    def slots(self, group: ConvGroup) -> "KernelIds":
+        """The present slots ``[batch]`` of one sub-pool."""
+        return self.conv.ids(group)
+
+    def _stopped(self) -> bool:
+        return min(self.seen.values()) != self.sequences.length
+
+    def _way_back(self) -> str:
+        if self.conv.slots:
+            return ""
+        return f"cache.crop(-{self.sequences.length - min(self.seen.values())}) or "
 
     def _begin(self, batch: int, tokens: int) -> None:
         if self.released:
             raise UseAfterFree("the cache was released and its pages belong to others now (fix: host.new_cache())")
-        rows = self.sequences.rows
-        if not self.sequences.length and batch != len(rows):
+        length = self.sequences.length
+        if not length and batch != self.batch:
             self.sequences.free()
+            self.conv.reset()
             self.sequences.start(batch)
-        elif batch != len(rows):
-            raise ArgumentError(_wrong_batch(batch, len(rows)))
+        elif batch != self.batch:
+            raise ArgumentError(_wrong_batch(batch, self.batch))
         self.sequences.extend(tokens)
+        try:
+            self.conv.begin(batch, tokens, recording=self.recording, first=not length)
+        except BaseException:
+            self.sequences.truncate(length)
+            raise
         self._step = None
 
     def _translate(self, tokens: int) -> Step:
         sequences = self.sequences
-        new = sequences.token_ids(sequences.length - tokens, sequences.length)
-        ids = {
-            group.name: group.ids(new, sequences.token_ids(self.kept[group.name], sequences.length))
-            for group in self._groups
-        }
-        return Step(ids, self._pool.epoch)
+        ids = {}
+        if self._groups:
+            new = sequences.token_ids(sequences.length - tokens, sequences.length)
+            for group in self._groups:
+                kept = self.kept.get(group.name, 0)
+                visible, start = sequences.page_ids(kept)
+                ids[group.name] = group.ids(new, visible, start, sequences.length - kept)
+        return Step(ids, self.conv.translate(tokens), self._pool.epoch, reads_pages(self._model))
 
 
 def _wrong_batch(got: int, held: int) -> str:

@@ -11,11 +11,15 @@ from statehal import bind
 from statehal.errors import StatehalError
 from statehal_transformers.demo import DIFFERS, ENVIRONMENT, EQUAL, UNNOTICED
 from statehal_transformers.demo.facts import facts
-from statehal_transformers.demo.models import load
+from statehal_transformers.demo.measure import measure
+from statehal_transformers.demo.models import load, tiny
 from statehal_transformers.demo.options import parse
 from statehal_transformers.demo.progress import Shown
 from statehal_transformers.demo.report import report
 from statehal_transformers.demo.session import run
+
+HYBRID = "qwen3_next"
+"""The family that runs beside SmolLM2: most layers keep conv and recurrent state, the others keys and values."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,17 +33,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bind(options.device, backend=options.backend)  # what cannot be had is said before a model is loaded
         loaded = load(options, shown.busy)
         session = run(options, loaded, shown.bar)
+        found = facts(session, options)
+        if options.model is None and options.family is None and not options.inject_fault:
+            hybrid = run(options, tiny(options, HYBRID), shown.bar)
+            found["hybrid"] = facts(hybrid, options)
+        if options.measure:
+            with shown.busy("measuring: a minute or more"):
+                found["measured"] = measure(loaded.model, page_size=options.page_size, backend=options.backend)
     except StatehalError as error:
         errors.print(f"statehal demo: {error}", style="red", markup=False, highlight=False)
         return ENVIRONMENT
-    equal = session.comparison.equal
-    verdict = ("equal" if equal else "different") if not (session.fault and equal) else "fault unnoticed"
-    found = facts(session, options, verdict)
     if options.json:
         print(json.dumps(found, indent=2))
     else:
         report(Console(highlight=False), found)
-    return {"equal": EQUAL, "different": DIFFERS, "fault unnoticed": UNNOTICED}[verdict]
+    codes = {"equal": EQUAL, "different": DIFFERS, "fault unnoticed": UNNOTICED}
+    return max(codes[one["verdict"]] for one in (found, found.get("hybrid", found)))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,17 @@ from statehal_transformers.demo.options import Options
 from statehal_transformers.demo.session import Session
 
 
-def facts(session: Session, options: Options, verdict: str) -> dict[str, Any]:
-    """Everything that the demo says, JSON-ready."""
+def verdict(session: Session) -> str:
+    """``equal``, ``different``, or ``fault unnoticed``."""
+    equal = session.comparison.equal
+    return "fault unnoticed" if session.fault and equal else "equal" if equal else "different"
+
+
+def facts(session: Session, options: Options) -> dict[str, Any]:
+    """Everything that the demo says of one model, JSON-ready."""
     model = session.loaded.model
     return {
-        "verdict": verdict,
+        "verdict": verdict(session),
         "model": {
             "name": session.loaded.name,
             "type": model.config.model_type,
@@ -24,6 +30,7 @@ def facts(session: Session, options: Options, verdict: str) -> dict[str, Any]:
         },
         "backend": _backend(session),
         "plan": _plan(session),
+        "convolves": bool(session.host.modules),
         "seed": options.seed,
         "pooled": _run(session.pooled, session.pooled_bytes) | {"pages": session.pages},
         "transformers": _run(session.dynamic, session.dynamic_bytes),
@@ -47,6 +54,7 @@ def _plan(session: Session) -> dict[str, Any]:
         "subpools": {
             name: {
                 "layers": len(sub.spec.layers),
+                "kind": "slots" if sub.spec.kind == "slots" else "tokens",
                 "window": getattr(sub.spec, "window", None),
                 "pages": sub.max_pages,
                 "page_bytes": sub.layout.page_bytes,

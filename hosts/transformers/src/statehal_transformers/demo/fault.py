@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from statehal_transformers.cache import PooledCache
+from statehal_transformers.groups import LayerGroup
 from statehal_transformers.host import PoolHost
 
 AFTER_STEP = 2
@@ -23,18 +24,23 @@ class Fault:
 
 
 def flip_byte(host: PoolHost, cache: PooledCache) -> Fault:
-    """Invert the byte with sign and exponent of one value of the first sequence's newest token.
+    """Invert the byte with sign and exponent of one value of the first sequence.
 
-    Attention reads that token in the next step at the latest, whatever its window.
+    It is of its newest token, which attention reads in the next step at the latest, whatever its window; or, where a
+    model keeps no tokens, of its recurrent state.
     """
-    group, pages = host.groups[0], cache.pages[0]
-    layer, token = group.spec.layers[0], cache.get_seq_length() - 1
-    kernel = group.subpool.kernel_ids(pages.token_ids(token, token + 1))
-    row = int(kernel.of(group.v.steps.form)[0])
-    values = group.subpool.view("v", layer, "row")[row, 0]
-    size = values.element_size()
+    group = host.groups[0] if host.groups else host.conv_groups[0]
+    layer, token = group.spec.layers[0], cache.length - 1
+    if isinstance(group, LayerGroup):
+        size = group.subpool.page_size
+        page = int(group.subpool.physical_ids(cache.pages[0][token // size].page_ids()).tensor[0])
+        values = group.views[layer][-1][page, token % size, 0]
+    else:
+        page = int(group.subpool.physical_ids(cache.slots[0].page_ids()).tensor[0])
+        values = group.subpool.view("state", layer, "page")[page, 0].flatten()
+    width = values.element_size()
     place = int(values.abs().float().argmax())
-    byte = values.view(torch.uint8)[place * size + size - 1]  # little-endian: the last byte of an element
+    byte = values.view(torch.uint8)[place * width + width - 1]  # little-endian: the last byte of an element
     before = int(byte)
     byte.bitwise_xor_(0xFF)
     return Fault(group.name, layer, token, byte.data_ptr() - host.pool.buffer.data_ptr(), before, int(byte))

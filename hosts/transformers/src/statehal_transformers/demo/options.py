@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from statehal_transformers.demo.tiny import FAMILIES
+
 PROMPTS = (
     "What is the capital of France?",
     "Write one sentence about the sea.",
@@ -16,9 +18,10 @@ PROMPTS = (
 
 @dataclass(frozen=True)
 class Options:
-    """What to run. ``model`` is ``None`` for SmolLM2, whose weights are fetched into ``cache_dir``."""
+    """What to run: ``model``, a tiny one of a ``family``, or SmolLM2, whose weights are fetched into ``cache_dir``."""
 
     model: str | None
+    family: str | None
     device: str
     dtype: str
     backend: str | None
@@ -27,6 +30,7 @@ class Options:
     max_new_tokens: int
     seed: int
     inject_fault: bool
+    measure: bool
     json: bool
     cache_dir: Path
 
@@ -40,6 +44,7 @@ def parse(arguments: Sequence[str] | None) -> Options:
     )
     add = parser.add_argument
     add("--model", metavar="PATH_OR_ID", help="a folder, a .gguf file or a hub id; SmolLM2-135M-Instruct if left out")
+    add("--family", choices=FAMILIES, help="a tiny model with random weights, of that family of caches")
     add("--device", default="cpu", help="torch device of model and pool (default: %(default)s)")
     add("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"), help="default: %(default)s")
     add("--backend", metavar="NAME", help="statehal backend; the best that is ready if left out")
@@ -52,9 +57,12 @@ def parse(arguments: Sequence[str] | None) -> Options:
         action="store_true",
         help="flip a byte of the pool between two steps: logits must differ",
     )
+    add("--measure", action="store_true", help="also measure decoding and the state that beams and windows hold")
     add("--json", action="store_true", help="print one JSON object")
     add("--cache-dir", type=Path, default=_cache_dir(), metavar="DIR", help="of fetched weights (default: %(default)s)")
     given = parser.parse_args(arguments)
+    if given.model is not None and given.family is not None:
+        parser.error("--model and --family are alternatives")
     if given.inject_fault and given.max_new_tokens < 3:
         parser.error("--inject-fault flips a byte after step 2 and looks at step 3: it needs --max-new-tokens 3")
     prompts = tuple(given.prompt or PROMPTS)

@@ -8,7 +8,17 @@ from rich.table import Table
 
 
 def report(console: Console, found: dict[str, Any]) -> None:
-    """Print what ``facts`` gathered, verdict last."""
+    """Print what was found, verdict last."""
+    _model(console, found)
+    if "hybrid" in found:
+        console.rule()
+        _model(console, found["hybrid"])
+    if "measured" in found:
+        console.rule()
+        _measurements(console, found["measured"])
+
+
+def _model(console: Console, found: dict[str, Any]) -> None:
     model, backend = found["model"], found["backend"]
     if model["note"]:
         console.print(f"[yellow]{escape(model['note'])}[/]\n[yellow]running {model['name']} instead[/]\n")
@@ -34,14 +44,35 @@ def report(console: Console, found: dict[str, Any]) -> None:
 def _plan(plan: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("pool", f"{_bytes(plan['total_bytes'])}, pages of {plan['page_size']} tokens")]
     for name, sub in plan["subpools"].items():
-        window = "full attention" if sub["window"] is None else f"window of {sub['window']}"
-        pages = f"{sub['pages']} pages of {_bytes(sub['page_bytes'])}, {sub['bytes_per_token']:.0f} bytes a token"
-        lines.append(("", f"{name}: {sub['layers']} layers, {window}, {pages}, {sub['waste']:.1%} waste"))
+        if sub["kind"] == "slots":
+            kept, pages = "conv and recurrent state", f"{sub['pages']} slots of {_bytes(sub['page_bytes'])}"
+        else:
+            kept = "full attention" if sub["window"] is None else f"window of {sub['window']}"
+            pages = f"{sub['pages']} pages of {_bytes(sub['page_bytes'])}, {sub['bytes_per_token']:.0f} bytes a token"
+        lines.append(("", f"{name}: {sub['layers']} layers, {kept}, {pages}, {sub['waste']:.1%} waste"))
     return lines
 
 
+def _measurements(console: Console, measured: dict[str, Any]) -> None:
+    decode = measured["decode"]
+    console.print(
+        f"decoding, batch {decode['batch']}, {decode['context']} tokens of context, {decode['rounds']} rounds in turn: "
+        f"{decode['pooled_seconds'] * 1e3:.0f} ms a step on the pool, {decode['transformers_seconds'] * 1e3:.0f} with "
+        f"transformers' cache, {decode['speed_ratio']:.2f} of its speed"
+    )
+    for name, what in (("beams", "4 beams"), ("windows", "sliding windows")):
+        held = measured[name]
+        most, last = (
+            [held[f"{cache}_{when}_bytes"] for cache in ("pooled", "transformers")] for when in ("most", "last")
+        )
+        console.print(
+            f"{what} after a prompt of {held['prompt']} tokens, state held after a step: {_bytes(most[0])} at most and "
+            f"{_bytes(last[0])} at the end in the pool, {_bytes(most[1])} and {_bytes(last[1])} in transformers' cache"
+        )
+
+
 def _measured(found: dict[str, Any]) -> Table:
-    table = Table("", "tokens/s", "seconds", "state", "pages in use")
+    table = Table("", "tokens/s", "seconds", "state", "pages and slots in use")
     for column in table.columns[1:]:
         column.justify = "right"
     pages = ", ".join(f"{name} {used}" for name, used in found["pooled"]["pages"].items())
@@ -58,10 +89,11 @@ def _verdict(console: Console, found: dict[str, Any]) -> None:
             f"fault: byte {fault['offset']} of the pool went from {fault['before']:#04x} to {fault['after']:#04x}, in "
             f"a value of layer {fault['layer']}, token {fault['token']}, sub-pool {fault['subpool']}"
         )
+    convolution = ", convolved by the backend on both sides" if found["convolves"] else ""
     if compared["equal"]:
         console.print(
             f"[green]equal[/]: {compared['logits']} logits of {compared['steps'][0]} steps agree bit for bit between "
-            f"the pooled cache and transformers' own"
+            f"the pooled cache and transformers' own{convolution}"
         )
     elif compared["difference"]:
         first = compared["difference"]

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 from transformers import DynamicCache
 
@@ -14,7 +13,9 @@ from statehal_transformers.demo.fault import AFTER_STEP, Fault, flip_byte
 from statehal_transformers.demo.generation import Batch, Run, generate
 from statehal_transformers.demo.models import Loaded
 from statehal_transformers.demo.options import Options
+from statehal_transformers.demo.state_bytes import pool_bytes, tensor_bytes
 from statehal_transformers.host import PoolHost
+from statehal_transformers.tensor_conv import same_convolution
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 """Makes a progress bar of a text and a number of steps, which is called with the steps done."""
@@ -22,7 +23,12 @@ Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 @dataclass(frozen=True)
 class Session:
-    """Both runs and what they left behind, before the pages were given back."""
+    """Both runs and what they left behind, before the pages were given back.
+
+    Attributes:
+        pages: in use at the end, by sub-pool.
+        pooled_bytes, dynamic_bytes: of state, the most that was held after a step.
+    """
 
     loaded: Loaded
     host: PoolHost
@@ -39,6 +45,8 @@ class Session:
 def run(options: Options, loaded: Loaded, bar: Bar) -> Session:
     """Generate with the pooled cache and with transformers' own, from one seed, and compare.
 
+    A model's convolutions are the backend's in both runs; without that their sums would have another order.
+
     Raises:
         StatehalError: no backend, no plan, or a model whose layers the pooled cache does not keep.
     """
@@ -46,11 +54,10 @@ def run(options: Options, loaded: Loaded, bar: Bar) -> Session:
     batch = Batch(ids.to(loaded.model.device), mask.to(loaded.model.device))
     count, length = batch.ids.shape
     pages = -(-(length + options.max_new_tokens) // options.page_size)
-    host = PoolHost.from_config(
-        loaded.model.config,
-        dtype=loaded.model.dtype,
-        device=loaded.model.device,
+    host = PoolHost.from_model(
+        loaded.model,
         tokens=count * pages * options.page_size,
+        requests=count,
         page_size=options.page_size,
         backend=options.backend,
     )
@@ -58,25 +65,29 @@ def run(options: Options, loaded: Loaded, bar: Bar) -> Session:
 
     least = AFTER_STEP + 1 if options.inject_fault else 1
 
-    def once(title: str, cache: Cache, steps: int, *, fault: bool = False) -> Run:
-        with bar(title, steps) as advance:
+    def once(title: str, cache: Cache, steps: int, *, fault: bool = False) -> tuple[Run, int]:
+        held = [0]
+        own = isinstance(cache, PooledCache)
+        with bar(title, steps) as advance, host.routed() if own else same_convolution(host):
 
             def between(step: int) -> None:
                 advance(step)
+                held.append(pool_bytes(host) if own else tensor_bytes(cache))
                 if fault and step == AFTER_STEP and isinstance(cache, PooledCache):
                     faults.append(flip_byte(host, cache))
 
             limits = min(least, steps), steps
-            return generate(loaded.model, batch, cache, seed=options.seed, steps=limits, hook=between)
+            given = {host.keyword: cache}
+            result = generate(loaded.model, batch, given, seed=options.seed, steps=limits, hook=between)
+        return result, max(held)
 
     with host.new_cache() as warm:
         once("warming up", warm, min(2, options.max_new_tokens))
     dynamic_cache = DynamicCache(config=loaded.model.config)
-    dynamic = once("transformers' cache", dynamic_cache, options.max_new_tokens)
+    dynamic, dynamic_bytes = once("transformers' cache", dynamic_cache, options.max_new_tokens)
     with host.new_cache() as cache:
-        pooled = once("pooled cache", cache, options.max_new_tokens, fault=options.inject_fault)
+        pooled, pooled_bytes = once("pooled cache", cache, options.max_new_tokens, fault=options.inject_fault)
         used = {name: host.pool[name].used_pages for name in host.pool}
-        pooled_bytes = sum(used[name] * host.pool[name].layout.page_bytes for name in used)
     return Session(
         loaded,
         host,
@@ -85,13 +96,7 @@ def run(options: Options, loaded: Loaded, bar: Bar) -> Session:
         dynamic,
         used,
         pooled_bytes,
-        _state_bytes(dynamic_cache),
+        dynamic_bytes,
         compare(pooled.logits, dynamic.logits),
         faults[0] if faults else None,
     )
-
-
-def _state_bytes(cache: DynamicCache) -> int:
-    """Bytes of the tensors that the layers of transformers' own cache hold."""
-    layers: list[Any] = cache.layers
-    return sum(tensor.nbytes for layer in layers for tensor in (layer.keys, layer.values) if tensor is not None)

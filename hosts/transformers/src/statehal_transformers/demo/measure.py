@@ -1,0 +1,73 @@
+"""What the demo measures besides: decoding beside transformers' cache, and the state that beams and windows hold."""
+
+import time
+from statistics import median
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from statehal_transformers.demo.state_bytes import pool_bytes, tensor_bytes
+from statehal_transformers.demo.tiny import tiny_model
+from statehal_transformers.host import PoolHost
+from statehal_transformers.tensor_conv import same_convolution
+
+BATCH, CONTEXT, ROUNDS = 4, 1000, 20
+
+
+def decode_speed(model: Any, *, page_size: int, backend: str | None) -> dict[str, Any]:
+    """Decode one token of four sequences of 1,000 tokens, with either cache in turn.
+
+    Returns:
+        Medians over the rounds, in seconds a step, and of the speeds' ratio within a round; above 1 the pool is faster.
+    """
+    host = PoolHost.from_model(
+        model, tokens=BATCH * (CONTEXT + 2 * ROUNDS), requests=BATCH, page_size=page_size, backend=backend
+    )
+    ids = torch.randint(3, 250, (BATCH, CONTEXT), generator=torch.Generator().manual_seed(0)).to(model.device)
+    seconds: dict[str, list[float]] = {"pooled": [], "transformers": []}
+    with torch.inference_mode(), host.new_cache() as pooled:
+        runs = (("pooled", pooled, host.routed), ("transformers", DynamicCache(config=model.config), None))
+        for step in range(ROUNDS + 1):
+            for name, cache, routes in runs:
+                with routes() if routes else same_convolution(host):
+                    started = time.perf_counter()
+                    model(ids[:, -1:] if step else ids, **{host.keyword: cache})
+                    if step:
+                        seconds[name].append(time.perf_counter() - started)
+    ratios = [theirs / ours for ours, theirs in zip(seconds["pooled"], seconds["transformers"], strict=True)]
+    return {"batch": BATCH, "context": CONTEXT, "rounds": ROUNDS, "speed_ratio": median(ratios)} | {
+        f"{name}_seconds": median(values) for name, values in seconds.items()
+    }
+
+
+def held_bytes(family: str, *, backend: str | None, prompt: int, **options: Any) -> dict[str, Any]:
+    """What state either cache holds after a step of a tiny model: at most, and at the end.
+
+    Transformers computes a prompt once for each beam, so that all hold it until the first reordering.
+    """
+    model = tiny_model(family, torch.float32, "cpu")
+    host = PoolHost.from_model(model, tokens=8 * (prompt + 64), requests=8, page_size=16, backend=backend)
+    ids = torch.randint(3, 250, (1, prompt), generator=torch.Generator().manual_seed(0))
+    found: dict[str, int] = {}
+    with host.new_cache() as pooled:
+        for name, cache in (("pooled", pooled), ("transformers", DynamicCache(config=model.config))):
+            held: list[int] = []
+
+            def look(_: Any, scores: torch.Tensor, cache: Any = cache, held: list[int] = held) -> torch.Tensor:
+                held.append(pool_bytes(host) if cache is pooled else tensor_bytes(cache))
+                return scores
+
+            settings = {"max_new_tokens": 24, "min_new_tokens": 24, "do_sample": False, "logits_processor": [look]}
+            model.generate(ids, **{host.keyword: cache}, **settings, **options)
+            found |= {f"{name}_most_bytes": max(held), f"{name}_last_bytes": held[-1]}
+    return {"family": family, "prompt": prompt} | options | found
+
+
+def measure(model: Any, *, page_size: int, backend: str | None) -> dict[str, Any]:
+    """Everything that ``--measure`` prints."""
+    return {
+        "decode": decode_speed(model, page_size=page_size, backend=backend),
+        "beams": held_bytes("llama", backend=backend, prompt=256, num_beams=4),
+        "windows": held_bytes("gemma3", backend=backend, prompt=1024),
+    }
