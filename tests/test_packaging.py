@@ -57,7 +57,10 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def wheel(dist: Path, pyproject: Path) -> Path:
-    return dist / f"{wheel_stem(pyproject)}-py3-none-any.whl"
+    """Pure Python's tag says so; the wheel of an extension names the Python and the machine that it is for."""
+    (found,) = dist.glob(f"{wheel_stem(pyproject)}-*.whl")
+    assert found.name.endswith("-py3-none-any.whl") == (pyproject.parent.name != "cpu")
+    return found
 
 
 def test_dist_builds_every_distribution_and_nothing_else(dist: Path) -> None:
@@ -76,9 +79,11 @@ def test_a_wheel_holds_its_package_and_no_stray_file(dist: Path, project: Path) 
     }
     with zipfile.ZipFile(wheel(dist, project)) as archive:
         held = {name for name in archive.namelist() if not name.startswith(f"{wheel_stem(project)}.dist-info/")}
-    assert held == sources
+    extensions = {name for name in held if Path(name).name.startswith("_native.") and name.endswith(".so")}
+    assert len(extensions) == (package / "_native.pyi").exists()
+    assert held - extensions == sources
     assert f"{package.name}/py.typed" in held
-    assert {Path(name).suffix for name in held} <= {".py", ".typed", ".json"}
+    assert {Path(name).suffix for name in held - extensions} <= {".py", ".typed", ".json", ".pyi"}
     assert not [name for name in held if "tests" in Path(name).parts]
 
 

@@ -1,0 +1,28 @@
+"""One operation that is measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Call = Callable[[], object]
+
+HEADS, DIM = 8, 128
+"""Of K and V."""
+
+BEYOND_CACHES = 128 << 20
+"""Bytes that small operations go through, layer by layer, before they come back to the first, as a step does."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation at one size.
+
+    Attributes:
+        name, case: what, and its sizes.
+        nbytes: that it reads and writes at least.
+        calls: each of a layer of its own, so that none finds in the caches what it wrote last.
+    """
+
+    name: str
+    case: str
+    nbytes: int
+    calls: list[Call]

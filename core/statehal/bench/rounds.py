@@ -1,0 +1,88 @@
+"""Rounds of what is compared, and their medians."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle
+
+import torch
+
+from statehal.bench.operation import Call, Operation
+from statehal.bench.operations import OPERATIONS
+from statehal.binding import Binding
+from statehal.errors import Unsupported
+
+COPY = "copy"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation.
+
+    Attributes:
+        name, case: what, and its sizes.
+        us: microseconds of a call.
+        copy_us: of a copy whose reads and writes are as many bytes.
+        of_copy: how many times that.
+        peers: by name, how many times ``us`` another implementation takes for the same.
+    """
+
+    name: str
+    case: str
+    us: float
+    copy_us: float
+    of_copy: float
+    peers: Mapping[str, float] = field(default_factory=dict)
+
+
+def compare(actions: Mapping[str, Sequence[Call]], rounds: int) -> dict[str, float]:
+    """Median microseconds of a call of each action; its calls are made in turn, one a round, and all once before."""
+    for calls in actions.values():
+        for call in calls:
+            call()
+    times: dict[str, list[int]] = {name: [] for name in actions}
+    turns = {name: cycle(calls) for name, calls in actions.items()}
+    for _ in range(rounds):
+        for name, turn in turns.items():
+            call = next(turn)
+            start = time.process_time_ns()
+            call()
+            times[name].append(time.process_time_ns() - start)
+    return {name: statistics.median(taken) / 1000 for name, taken in times.items()}
+
+
+def measure(operation: Operation, rounds: int, peers: Mapping[str, Sequence[Call]] | None = None) -> Row:
+    """The row of one operation, beside a copy and ``peers``, in as many rounds."""
+    took = compare({operation.name: operation.calls, COPY: copies(operation), **(peers or {})}, rounds)
+    us, copy_us = took.pop(operation.name), took.pop(COPY)
+    return Row(operation.name, operation.case, us, copy_us, us / copy_us, {name: t / us for name, t in took.items()})
+
+
+def rows_of(binding: Binding, rounds: int, only: str = "") -> Iterator[Row]:
+    """A row of every operation that the binding's backend offers and whose name has ``only`` in it; on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for make in OPERATIONS:
+            if only not in make.__name__:
+                continue
+            try:
+                made = list(make(binding))
+            except Unsupported:
+                continue
+            for operation in made:
+                yield measure(operation, rounds)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def copies(operation: Operation) -> list[Callable[[], object]]:
+    """A plain vectorised loop from memory to memory for each call: half of the bytes are read, half written.
+
+    ``copy_`` stores past the caches where it sees fit; a loop that inverts all bits does nothing of that kind.
+    """
+    words = max(1, operation.nbytes // 16)
+    pairs = [(torch.ones(words, dtype=torch.int64), torch.empty(words, dtype=torch.int64)) for _ in operation.calls]
+    return [partial(torch.bitwise_not, given, out=taken) for given, taken in pairs]

@@ -1,0 +1,76 @@
+#include "tensor.hpp"
+
+#include <nanobind/ndarray.h>
+
+namespace nb = nanobind;
+
+namespace statehal {
+namespace {
+
+// DLPack 1.3, dlpack.h: what a type's `__dlpack_c_exchange_api__` points to.
+struct Header {
+  uint32_t major, minor;
+  const Header* previous;
+};
+struct Table {
+  Header header;
+  void *allocate, *managed_from_object, *managed_to_object;
+  int (*from_object)(void* object, nb::dlpack::dltensor* out);
+  void* current_work_stream;
+};
+
+const Table* table_of(PyTypeObject* type) {
+  const nb::object capsule = nb::getattr(nb::handle(reinterpret_cast<PyObject*>(type)), "__dlpack_c_exchange_api__", nb::none());
+  if (!PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) return nullptr;
+  const auto* table = static_cast<const Table*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  return table->header.major == 1 && table->from_object ? table : nullptr;
+}
+
+Dtype dtype_of(nb::dlpack::dtype given) {
+  switch (given.code << 8 | given.bits) {
+    case 0 << 8 | 8: return Dtype::int8;
+    case 0 << 8 | 32: return Dtype::int32;
+    case 0 << 8 | 64: return Dtype::int64;
+    case 2 << 8 | 16: return Dtype::float16;
+    case 2 << 8 | 32: return Dtype::float32;
+    case 2 << 8 | 64: return Dtype::float64;
+    case 4 << 8 | 16: return Dtype::bfloat16;
+    case 10 << 8 | 8: return Dtype::e4m3fn;
+    case 11 << 8 | 8: return Dtype::e4m3fnuz;
+    case 12 << 8 | 8: return Dtype::e5m2;
+    case 13 << 8 | 8: return Dtype::e5m2fnuz;
+    default: return Dtype::other;
+  }
+}
+
+}  // namespace
+
+bool read_tensor(nb::handle object, Tensor& tensor) {
+  static PyTypeObject* known = nullptr;  // torch.Tensor, nearly always; types of tensors are not unloaded
+  static const Table* table = nullptr;
+  PyTypeObject* type = Py_TYPE(object.ptr());
+  const Table* used = table;
+  if (type != known) {
+    used = table_of(type);
+    if (!used) return false;
+    known = type;
+    table = used;
+  }
+  nb::dlpack::dltensor got;
+  if (used->from_object(object.ptr(), &got) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  if (got.device.device_type != nb::device::cpu::value) return false;
+  tensor = {static_cast<char*>(got.data) + got.byte_offset, got.ndim, got.shape, got.strides, dtype_of(got.dtype),
+            got.dtype.bits * got.dtype.lanes / 8};
+  return true;
+}
+
+Tensor tensor_of(nb::handle object) {
+  Tensor tensor;
+  if (!read_tensor(object, tensor)) throw nb::type_error("expected a tensor of torch 2.13 or later, on the host");
+  return tensor;
+}
+
+}  // namespace statehal

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The conformance kit on kernels that are built with sanitizers: sanitize.sh BIN [ARGS of `statehal check cpu`].
+# BIN is the folder of Python's commands in the environment that has statehal; nothing is installed into it.
+set -euo pipefail
+bin=$(cd "$1" && pwd)
+shift
+here=$(cd "$(dirname "$0")" && pwd)
+build=$here/build/sanitized
+"$bin/python" -c 'import cmake' 2>/dev/null && cmake=$bin/cmake || cmake=cmake
+"$cmake" -S "$here" -B "$build" -G Ninja -DCMAKE_MAKE_PROGRAM="$bin/ninja" -DCMAKE_BUILD_TYPE=Debug \
+    -DSTATEHAL_SANITIZE=address,undefined -DPython_EXECUTABLE="$bin/python" \
+    -Dnanobind_DIR="$("$bin/python" -m nanobind --cmake_dir)" >/dev/null
+"$bin/ninja" -C "$build"
+# a package of its own: the finder of an editable install would give the extension that is installed
+mkdir -p "$build/package/statehal_cpu"
+cp "$here"/src/statehal_cpu/*.py "$build"/_native.*.so "$build/package/statehal_cpu/"
+export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
+LD_PRELOAD="$(c++ -print-file-name=libasan.so) $(c++ -print-file-name=libubsan.so)" "$bin/python" -c '
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
+sys.path.insert(0, sys.argv.pop(1))
+from statehal.cli import main
+sys.exit(main(sys.argv[1:]))' "$build/package" check cpu --profile dev "$@"

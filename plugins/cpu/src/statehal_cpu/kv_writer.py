@@ -1,0 +1,109 @@
+"""KV writes by the extension."""
+
+import torch
+from torch import Tensor
+
+from statehal.arguments import KVArguments, key_rows
+from statehal.hookspecs import KVWriteRequest
+from statehal.ids import KernelIds
+from statehal_cpu.probe import load
+from statehal_cpu.rows import FieldRows
+
+
+class CpuKVWriter:
+    """Implements ``statehal.hookspecs.KVWriter`` for every layout and address form."""
+
+    graph_capturable = False  # a host has no graphs, and nothing of torch would record the kernels
+    host_sync_free = True
+
+    def __init__(self, request: KVWriteRequest) -> None:
+        sub = request.subpool
+        self._arguments = KVArguments(request)
+        self._native = native = load()
+        self._write = native.kv_write
+        specs = {field.name: field for field in sub.spec.fields()}
+        scales = [name for name in specs if name in ("k_scale", "v_scale")]
+        kept = {name: FieldRows(native, sub, specs[name]) for name in scales}
+        fields = {name: FieldRows(native, sub, spec, kept.get(f"{name}_scale")) for name, spec in specs.items()}
+        self._keys, self._values, self._latents = (
+            fields[name].layers if name in fields else {} for name in ("k", "v", "latent")
+        )
+        self._stored = [layer for field in fields.values() for layer in field.stored]
+        self._buffer = sub.buffer  # the addresses are of its bytes
+
+    def write(
+        self,
+        layer: int,
+        ids: KernelIds,
+        k: Tensor,
+        v: Tensor,
+        *,
+        k_scale: Tensor | float | None = None,
+        v_scale: Tensor | float | None = None,
+    ) -> None:
+        threads = torch.get_num_threads()
+        # the extension looks at the rows in a tenth of the time, and stores none that do not fit
+        if self._arguments.takes(layer, ids, k_scale, v_scale) and self._write(
+            self._keys[layer], self._values[layer], ids.tensors, k, v, k_scale, v_scale, threads
+        ):
+            return
+        tensors = self._arguments.write(layer, ids, k, v, k_scale, v_scale)
+        stored = self._write(self._keys[layer], self._values[layer], tensors, k, v, k_scale, v_scale, threads)
+        assert stored, "the extension takes what the shared checks take"
+
+    def rope_write(
+        self,
+        layer: int,
+        ids: KernelIds,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        positions: Tensor,
+        cos_sin: Tensor,
+        *,
+        interleaved: bool = False,
+        rope_sections: tuple[int, ...] | None = None,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 1e-6,
+        q_out: Tensor | None = None,
+        k_out: Tensor | None = None,
+        k_scale: Tensor | float | None = None,
+        v_scale: Tensor | float | None = None,
+    ) -> Tensor:
+        tensors = self._arguments.rope_write(
+            layer, ids, q, k, v, positions, cos_sin, rope_sections=rope_sections, q_norm=q_norm, k_norm=k_norm,
+            eps=eps, q_out=q_out, k_out=k_out, k_scale=k_scale, v_scale=v_scale,
+        )  # fmt: skip
+        result = torch.empty(q.shape, dtype=q.dtype) if q_out is None else q_out
+        self._native.kv_rope_write(
+            self._keys[layer], self._values[layer], tensors, q, k, v, result, k_out, positions, cos_sin, rope_sections,
+            interleaved, q_norm, k_norm, eps, k_scale, v_scale, torch.get_num_threads(),
+        )  # fmt: skip
+        return result
+
+    def write_latent(
+        self,
+        layer: int,
+        ids: KernelIds,
+        kv_c: Tensor,
+        k_pe: Tensor,
+        *,
+        norm: Tensor | None = None,
+        eps: float = 1e-6,
+        positions: Tensor | None = None,
+        cos_sin: Tensor | None = None,
+        interleaved: bool = False,
+        scale: Tensor | float | None = None,
+    ) -> None:
+        tensors = self._arguments.write_latent(
+            layer, ids, kv_c, k_pe, norm=norm, eps=eps, positions=positions, cos_sin=cos_sin, scale=scale
+        )
+        self._native.kv_write_latent(
+            self._latents[layer], tensors, kv_c, key_rows(k_pe), norm, eps, positions, cos_sin, interleaved,
+            scale, torch.get_num_threads(),
+        )  # fmt: skip
+
+    def move(self, dst: KernelIds, src: KernelIds) -> None:
+        to, source = self._arguments.move(dst, src)
+        self._native.kv_move(self._stored, to, source, to[0].numel(), torch.get_num_threads())
