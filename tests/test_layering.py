@@ -12,7 +12,7 @@ import pytest
 
 from doc_blocks import ROOT
 
-HEAVY = ("torch", "triton", "transformers", "numpy", "hypothesis")
+HEAVY = ("torch", "triton", "transformers", "numpy", "hypothesis", "safetensors", "xxhash")
 LIGHT = {
     "statehal": "import statehal",
     "cli": "import statehal.cli",
@@ -20,6 +20,7 @@ LIGHT = {
     "hookspecs": "import statehal.hookspecs; statehal.hookimpl",
     "layout": "import statehal.layout",
     "plan": "import statehal; statehal.plan",
+    "store": "import statehal.portability.store, statehal.testing.stores",
     "registry": "import statehal.registry",
     "spec": "import statehal; statehal.Attention",
     "testing": "import statehal.testing, statehal.testing.pytest_plugin",
