@@ -149,7 +149,7 @@ def test_ids_past_int32_are_refused_in_int32_and_by_a_backend_without_the_capabi
     spec = Attention("full", tuple(range(512)), 1, 1, "int8")
     many = statehal.plan([spec], total_bytes=3 * 2**30, page_size=1, layouts=thin, ids64=True)
     assert many.subpools["full"].layout.largest_id > 2**31
-    hal = statehal.bind("cpu")
+    hal = statehal.bind("cpu", "reference")
     with pytest.raises(AddressBoundError, match="past the int32 bound"):
         hal.allocate(many)
 

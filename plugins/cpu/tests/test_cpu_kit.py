@@ -28,7 +28,8 @@ def kit(isa: str, profile: str, *only: str) -> dict[str, Any]:
         report = json.loads(done.stdout)
         failed = [result["message"] for result in report["results"] if result["status"] == "failed"]
         assert report["ok"], "\n\n".join([isa, *report["faults"], *failed])
-        assert {result["status"] for result in report["results"]} == {"passed"}
+        left = {result["check"].split("/")[0] for result in report["results"] if result["status"] != "passed"}
+        assert left <= {"graph_safety"}, "a host has no graphs to capture; everything else is claimed"
     return report
 
 
