@@ -67,15 +67,17 @@ def moves(compiled: Compiled) -> list[Move]:
             same.moved_bytes += move.moved_bytes
             same.thread_bytes = max(same.thread_bytes, move.thread_bytes)
             same.times += 1
+    by_line: dict[tuple[str, Chain], list[Access]] = {}
     for access in accesses(compiled.llir):
-        small, bulk = (by_place.get((access.kind, access.chain, size)) for size in (False, True))
-        # of a loop over fields of any size each small move has one narrow access: further ones are of the bulk
-        of_small = bulk is None or (access.width < NARROW and small is not None and len(small.widths) < small.times)
-        origin = small if of_small else bulk
-        if origin is None:
-            lost.append(access)
+        by_line.setdefault((access.kind, access.chain), []).append(access)
+    for (kind, chain), made in by_line.items():
+        small, bulk = (by_place.get((kind, chain, size)) for size in (False, True))
+        if small is not None and bulk is not None:
+            _share(made, small, bulk)
+        elif (only := small or bulk) is not None:
+            only.widths += [access.width for access in made]
         else:
-            origin.widths.append(access.width)
+            lost += made
     found = list(by_place.values())
     for access in lost:
         _attribute(access, found)
@@ -104,6 +106,19 @@ def _element_bytes(name: str) -> int:
     if name.startswith("!tt.ptr"):
         return 8
     return max(int(re.sub(r"^[a-zA-Z]+", "", name).split("E")[0]) // 8, 1)
+
+
+def _share(made: list[Access], small: Move, bulk: Move) -> None:
+    """Tell accesses of a line that moves fields of any size apart.
+
+    Where the wide ones make up the bulk, all narrow ones are of the small moves, however often a loop of these was
+    unrolled. Else each small move has one, and further narrow ones are of the bulk.
+    """
+    wide = [access.width for access in made if access.width >= NARROW]
+    narrow = [access.width for access in made if access.width < NARROW]
+    own = len(narrow) if sum(wide) >= bulk.times * bulk.thread_bytes else small.times
+    small.widths += narrow[:own]
+    bulk.widths += wide + narrow[own:]
 
 
 def _attribute(access: Access, found: list[Move]) -> None:
