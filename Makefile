@@ -24,7 +24,7 @@ help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
 
 demo: $(CPU_STAMP) ## a real language model generates text on the pool, compared with its own cache
-	@$(BIN)/python -m statehal_transformers.demo $(ARGS)
+	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m statehal_transformers.demo $(ARGS)
 
 test: $(CPU_STAMP) ## every test and doctest but the thorough ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup $(ARGS)
@@ -90,7 +90,7 @@ ascendkernels: $(STAMP) ## Ascend's kernels through triton-ascend and bishengir-
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 .venv-triton-ascend/bin/python -m pytest -q -m interpreted -p no:xdist \
 	    plugins/ascend_npu/tests
 
-sanitize: $(CPU_STAMP) ## the kit on the C++ kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer; minutes
+sanitize: $(CPU_STAMP) ## the kit on the C++ kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer; a long build
 	plugins/cpu/sanitize.sh $(BIN) $(ARGS)
 
 neon: $(STAMP) ## the C++ kernels cross-compiled for AArch64; needs aarch64-linux-gnu-g++

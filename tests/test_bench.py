@@ -1,13 +1,16 @@
 """``statehal bench``: rows of what a backend offers, beside a copy of as many bytes; threads stay as they were."""
 
 import json
+import time
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from statehal.bench import Operation, compare, measure, rows_of
+from statehal.bench import Operation, compare, measure, rounds, rows_of
 from statehal.binding import bind
 from statehal.cli import main
+from statehal.errors import ArgumentError
 
 
 def test_every_call_is_made_once_before_and_then_in_turn() -> None:
@@ -17,20 +20,51 @@ def test_every_call_is_made_once_before_and_then_in_turn() -> None:
     assert took.keys() == {"a", "b"}
 
 
-def test_a_row_is_a_multiple_of_a_copy() -> None:
-    pair = torch.ones(1 << 16), torch.empty(1 << 16)
-    row = measure(Operation("copying", "64 Ki", 2 * pair[0].nbytes, [lambda: pair[1].copy_(pair[0])]), 5)
-    assert row.of_copy == row.us / row.copy_us > 0
-    assert row.peers == {}
+def test_a_row_is_a_multiple_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+
+    def taking(nanoseconds: int) -> Callable[[], object]:
+        def call() -> None:
+            nonlocal now
+            now += nanoseconds
+
+        return call
+
+    monkeypatch.setattr(time, "process_time_ns", lambda: now)
+    monkeypatch.setattr(rounds, "copies", lambda operation: [taking(2000)])
+    row = measure(Operation("writing", "any", 16, [taking(3000)]), 5, {"a peer": [taking(9000)]})
+    assert (row.us, row.copy_us, row.of_copy, row.peers) == (3.0, 2.0, 1.5, {"a peer": 3.0})
+
+
+def test_a_copy_reads_half_of_the_bytes_and_writes_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[int] = []
+    monkeypatch.setattr(torch, "bitwise_not", lambda given, out: moved.extend((given.nbytes, out.nbytes)))
+    for call in rounds.copies(Operation("writing", "any", 1 << 12, [lambda: None] * 3)):
+        call()
+    assert moved == [1 << 11] * 6
+
+
+def test_no_rounds_have_no_median() -> None:
+    with pytest.raises(ArgumentError, match=r"^0 rounds have no median: expected at least 1$"):
+        compare({"a": [lambda: None]}, 0)
 
 
 def test_threads_are_as_they_were() -> None:
-    threads = torch.get_num_threads()
-    rows = rows_of(bind("cpu", "reference"), 1, "kernel_ids")
-    next(rows)
-    assert torch.get_num_threads() == 1
-    list(rows)
-    assert torch.get_num_threads() == threads
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)  # tests run on one
+    try:
+        rows = rows_of(bind("cpu", "reference"), 1, "kernel_ids")
+        next(rows)
+        assert torch.get_num_threads() == 1
+        list(rows)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_name_that_no_operation_has() -> None:
+    with pytest.raises(ArgumentError, match=r"^no operation has 'convolve' in its name: there are conv_prefill, .*"):
+        list(rows_of(bind("cpu", "reference"), 1, "convolve"))
 
 
 def test_the_command_prints_rows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,6 +61,20 @@ def test_all_is_well(diagnose: Any) -> None:
     assert report.versions["torch"] == torch.__version__
 
 
+def test_what_it_costs_that_only_the_reference_serves_the_host(diagnose: Any) -> None:
+    plain, host = ready("reference"), ready("cpu", priority=50)
+    ((severity, text, fix),) = texts(diagnose(plain))
+    assert (severity, fix.split(",")[0]) == ("note", "pip install statehal-cpu")
+    assert text == (
+        "the reference serves the CPU: a prefill of 512 tokens and decodes of 1 and 16 by causal conv1d take 40 to 270 "
+        "times as long as by C++ kernels"
+    )
+    assert texts(diagnose(plain, host)) == []
+    kept_out = texts(diagnose(plain, host, STATEHAL_DISABLE="cpu"))
+    assert [text for _, text, _ in kept_out] == ["plugin 'cpu' is kept out by STATEHAL_DISABLE"]
+    assert texts(diagnose(plain, ready("other", priority=1))) == []
+
+
 def test_every_device_present_gets_its_line(diagnose: Any) -> None:
     report = diagnose(ready(), ready("gpu", types=("cuda",)), accelerator=("cuda", 2))
     assert report.verdict == "ok: good for cpu, gpu for cuda:0, gpu for cuda:1"

@@ -1,4 +1,4 @@
-"""CASES 32: a compiled program leaves the bytes that the uncompiled one leaves, whatever is made of the outputs."""
+"""A compiled program leaves the bytes that the uncompiled one leaves, whatever is made of the outputs."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

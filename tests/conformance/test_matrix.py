@@ -80,7 +80,7 @@ def test_a_run_by_real_schemas_is_another_column(tmp_path: Path) -> None:
     main(tmp_path / "stored", page, [whole, part])
     assert [path.name for path in sorted((tmp_path / "stored").iterdir())] == ["one-cpu-schemas.json", "one-cpu.json"]
     assert page.read_text().splitlines()[1:5] == [
-        "| topic | one on cpu | one on cpu |",
+        "| topic | one on cpu, real schemas | one on cpu, hardware |",
         "| --- | --- | --- |",
         "| `conv` | not run | 1 passed |",
         "| `kv` | 1 passed | 1 passed |",

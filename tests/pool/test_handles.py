@@ -48,6 +48,24 @@ def test_two_holders_of_a_prefix_grow_apart_from_its_partly_filled_page(page_siz
     pool.check()
 
 
+def test_the_holders_of_each_page_are_counted_where_most_hold_it() -> None:
+    pool = make(full(), swa(), page_size=4)
+    first = pool.alloc(12)
+    assert first.holders == (1, 1, 1)
+    second = pool.retain(first[1:])
+    assert (first.holders, second.holders, first[2].holders) == ((1, 2, 2), (2, 2), (2,))
+    pool.evict("swa", first, 8)
+    assert first.holders == (1, 2, 2), "in 'full' nobody gave anything back"
+    pool.evict("full", first, 4)
+    assert first.holders == (0, 2, 2), "its first page is evicted from both"
+    pool.fork(second, 0)
+    assert (first.holders, second.holders) == ((0, 1, 2), (1, 2))
+    pool.free(second)
+    assert first.holders == (0, 1, 1)
+    with pytest.raises(UseAfterFree, match=r"page \d+ of 'tokens' was already freed by this holder"):
+        second.holders  # noqa: B018
+
+
 @pytest.mark.parametrize("evicted", ["full", "swa"])
 def test_a_page_cut_back_is_copied_before_growing_while_anyone_keeps_it_anywhere(evicted: str) -> None:
     pool = make(full(), swa())

@@ -346,4 +346,3 @@ def test_a_pool_that_is_not_certified_is_read_as_its_ranks_own() -> None:
     assert not held.verdict.certified
     assert (held.topology, held.rank, held.specs) == (Topology(), 0, (WINDOWED_MLA,))
     assert [part.id for part in held.object.parts] == [f"layers{n}-{n + 1}.whole" for n in range(4)]
-    assert HAL.backend == "reference"

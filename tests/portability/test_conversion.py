@@ -81,6 +81,25 @@ def test_live_rows_arrive_where_the_other_cursor_has_its_own(model: Model, targe
         assert raw(b.buffer) == bytes(expected), layout
 
 
+def test_a_slot_of_a_handle_is_chosen_by_its_number() -> None:
+    model = BY_NAME["ssm"]
+    (a, source), (b, destination) = share(model, "ring", 16), share(model, "rollback, padded", 16)
+    there, here = a.pool.alloc(3, a.name), b.pool.alloc(3, b.name)
+    for sub, seed in ((a, 1), (b, 2)):
+        sub.pool.flush()
+        noise(sub, seed)
+        sub.view("cursor", model.spec.layers[0], "page")[:] = 0
+    image = bytearray(raw(a.buffer))
+    for at, value in slot_bytes(a, model, physical(a, there)[2], 0, Topology(), 0):
+        image[at] = value
+    a.buffer.copy_(torch.frombuffer(image, dtype=torch.uint8))
+    expected = bytearray(raw(b.buffer))
+    for at, value in slot_bytes(b, model, physical(b, here)[1], 0, Topology(), 0):
+        expected[at] = value
+    Conversion(HAL, source, destination).copy(there, here, from_token=2, to_token=1)
+    assert raw(b.buffer) == bytes(expected)
+
+
 @pytest.mark.parametrize("model", [BY_NAME[name] for name in ("full", "fp8", "mla")], ids=str)
 def test_heads_that_two_shares_have_in_common(model: Model) -> None:
     """From the second of four ranks to the first of two: one head of the two that it keeps, or whole rows."""

@@ -1,5 +1,6 @@
 """The integers of a copy plan, executed by plain loops; and the arithmetic of digits that plans are made with."""
 
+from collections.abc import Callable
 from math import prod
 
 import pytest
@@ -116,6 +117,6 @@ def test_digits_are_cut_matched_and_merged_without_changing_an_address(data: st.
         ),
     ],
 )
-def test_digits_that_do_not_fit_are_refused(attempt: object, text: str) -> None:
+def test_digits_that_do_not_fit_are_refused(attempt: Callable[[], object], text: str) -> None:
     with pytest.raises(LayoutError, match=text):
-        attempt()  # type: ignore[operator]
+        attempt()

@@ -7,7 +7,7 @@ import pytest
 
 from portability.models import BY_NAME
 from statehal import Attention, ConvRecurrent, ExtraField, Latent
-from statehal.errors import ArgumentError, TopologyError
+from statehal.errors import ArgumentError, SpecError, TopologyError
 from statehal.portability import Grouping, Topology, holders, parts, rank_object, shard, writer
 from statehal.spec import Spec
 
@@ -130,6 +130,16 @@ TWO_STAGES = Topology(pipeline=2)
             lambda: Grouping.of([FULL], object_tokens=0),
             ArgumentError,
             "^object_tokens=0 of a grouping: expected an integer of at least 1$",
+        ),
+        (
+            lambda: rank_object([FULL], "gdn", Grouping.of([FULL]), Topology(), 0),
+            ArgumentError,
+            r"^no spec 'gdn' among those of the model: \['full'\]$",
+        ),
+        (
+            lambda: Grouping.of([Spec("novel", (0,))]),
+            SpecError,
+            "^spec 'novel' is a Spec, of which no canonical form is known$",
         ),
         (
             lambda: parts(GDN, Grouping.of([FULL])),

@@ -9,7 +9,7 @@ import pytest
 
 from statehal import cli
 from statehal.portability.store.encoding import canonical, digest
-from store.scene import files, filled, flipped, path_of, scene
+from store.scene import files, filled, flipped, path_of, rewritten, scene
 
 MADE = scene(object_tokens=16, head_groups=1)
 BLOCK = 2 * 4992
@@ -89,12 +89,16 @@ def test_verify_reads_every_part_and_changes_nothing(root: Path, capsys: pytest.
 
 
 def test_verify_holds_parts_to_the_spec_of_their_namespace(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A folder renamed to another namespace, its parts changed to match: their spec gives them away."""
+    """A part that was changed to fit another namespace, checksum and all: its spec gives it away."""
     other = scene(object_tokens=16, head_groups=1, revision="r2")
     filled(root, other, 1)
     path = path_of(root, other.block(0)[0])
-    wrong = path.read_bytes().replace(other.namespace.spec_fingerprint.encode(), b"0" * 64)
-    path.write_bytes(wrong)
+    right, spec = path.read_bytes(), other.namespace.spec_fingerprint
+    path.write_bytes(rewritten(right, change={"spec": "0" * 64}))
+    assert cli.main(["store", "verify", str(root)]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out == [f"misplaced: {path}: spec is '{'0' * 64}'", "damaged: 1 misplaced, 7 right"]
+    path.write_bytes(right.replace(spec.encode(), b"0" * 64))
     assert cli.main(["store", "verify", str(root)]) == 1
     assert "1 corrupt" in capsys.readouterr().out  # the checksum is of the header, too
 

@@ -145,6 +145,38 @@ def test_what_was_put_back_meanwhile_is_not_quarantined(tmp_path: Path, monkeypa
     assert read(FileStore(tmp_path), [ref]) == ["right"]
 
 
+def test_what_is_in_the_way_may_be_removed_by_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By an eviction, between the look at it and its move to quarantine: then nothing is in the way."""
+    store, ref = filled(tmp_path, MADE), REFS[0]
+    path, look, looks = path_of(tmp_path, ref), part_file.look, []
+
+    def gone(*arguments: Any, **named: Any) -> Any:
+        looks.append(look(*arguments, **named))
+        if len(looks) == 2:  # just before the rename
+            path.unlink()
+        return looks[-1]
+
+    path_of(tmp_path, REFS[1]).replace(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(part_file, "look", gone)
+        assert all(store.put(items([ref])))
+    assert [one.reason for one in looks] == [Reason.MISPLACED] * 2
+    assert read(store, [ref]) == ["right"]
+    path.write_bytes(b"")
+    take = store._quarantine.take
+
+    def late(*arguments: object) -> None:
+        path.unlink()
+        take(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store._quarantine, "take", late)
+    assert read(store, [ref]) == ["corrupt"]
+    assert "cannot be moved" not in caplog.text
+    assert "quarantined" not in store.counts()
+
+
 def test_names_that_are_no_files_are_misses(tmp_path: Path) -> None:
     store = filled(tmp_path, MADE)
     folder, pipe, loop = (path_of(tmp_path, ref) for ref in REFS[:3])

@@ -90,7 +90,7 @@ OTHERS: dict[str, Any] = {
 
 
 def test_whatever_changes_bytes_or_their_meaning_changes_the_namespace() -> None:
-    """CASES 43 among them: e4m3fn and e4m3fnuz never share one."""
+    """Among them: e4m3fn and e4m3fnuz never share one."""
     digests = {"the first": namespace().digest} | {name: one.digest for name, one in OTHERS.items()}
     assert len(set(digests.values())) == len(digests)
 

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
-import xxhash
 from safetensors import safe_open
 
 from statehal.portability.store import FileStore, PartRef, Reason
 from statehal.portability.store.reading import CHUNK_BYTES
 from statehal.spec import Attention, ConvRecurrent, ExtraField, Latent, Spec
-from store.scene import buffers, copy, files, filled, flipped, items, parse, path_of, payload, read, scene
+from store.scene import buffers, copy, files, filled, flipped, items, parse, path_of, payload, read, rewritten, scene
 
 SPECS: dict[str, Spec] = {
     "attention": Attention("full", (0, 2), 4, 16, "bfloat16", v_head_dim=8),
     "scales": Attention("full", (1,), 2, 8, "int8", scales="per_token_head"),
-    "indexer": Latent("mla", (0, 1), 16, 8, "bfloat16", extra=(ExtraField("indexer", (132,), "uint8"),)),  # CASES 39
+    "indexer": Latent("mla", (0, 1), 16, 8, "bfloat16", extra=(ExtraField("indexer", (132,), "uint8"),)),
     "fp8": Attention("full", (0,), 2, 8, "float8_e4m3fn"),
     "fnuz": Attention("full", (0,), 2, 8, "float8_e4m3fnuz"),
     "latent": Latent("mla", (0, 1), 16, 8, "float16"),
@@ -100,7 +99,7 @@ def every_bit(data: bytes) -> list[int]:
 def test_a_flipped_bit_is_a_miss_with_a_reason_and_the_file_is_kept(
     one_part: tuple[Path, PartRef], choose: Callable[[bytes], list[int]]
 ) -> None:
-    """Header length, header, metadata, padding, payload, to the last bit of the tail; the caller goes on. CASES 41."""
+    """Header length, header, metadata, padding, payload, to the last bit of the tail; the caller goes on."""
     root, ref = one_part
     path = path_of(root, ref)
     data = path.read_bytes()
@@ -194,19 +193,6 @@ def test_a_hostile_file_is_a_miss(one_part: tuple[Path, PartRef], tmp_path: Path
     assert message in outcome.detail
 
 
-def rewritten(data: bytes, *, change: dict[str, str] | None = None, pad: int = 0, reverse: bool = False) -> bytes:
-    """A part as another writer would have it: other order, other padding, other metadata, a right checksum."""
-    metadata, tensors, body = parse(data)
-    metadata = {**metadata, "checksum": "xxh3_64:" + "0" * 16, **(change or {})}
-    entries = {"__metadata__": metadata, **tensors}
-    if reverse:
-        entries = {name: entries[name] for name in reversed(entries)}
-    header = json.dumps(entries, indent=1).encode() + b" " * pad
-    digits = xxhash.xxh3_64_hexdigest(header + body)
-    header = header.replace(b"xxh3_64:" + b"0" * 16, b"xxh3_64:" + digits.encode())
-    return len(header).to_bytes(8, "little") + header + body
-
-
 @pytest.mark.parametrize("pad", [0, 3])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_part_of_another_writer_is_read(
@@ -242,7 +228,7 @@ CHANGES = {
 def test_an_intact_part_that_says_something_else_is_a_miss_and_only_a_corrupt_one_is_moved(
     one_part: tuple[Path, PartRef], tmp_path: Path, change: dict[str, str], reason: str
 ) -> None:
-    """CASES 40, 46: what somebody else wrote is never deleted, and a layout is never taken for another."""
+    """What somebody else wrote is never deleted, and a layout is never taken for another."""
     root, ref = copy(one_part[0], tmp_path / "copy"), one_part[1]
     path = path_of(root, ref)
     data = rewritten(path.read_bytes(), change=change)

@@ -236,7 +236,7 @@ print(json.dumps([made.namespace.digest, len({one.nbytes for one in made.parts})
 
 
 def test_a_reader_with_a_larger_world_size_deletes_nothing(tmp_path: Path) -> None:
-    """CASES 40: eight ranks over four heads: one namespace, one size of parts, each rank reads what it shares."""
+    """Eight ranks over four heads: one namespace, one size of parts, each rank reads what it shares."""
     made = scene(object_tokens=16, head_groups=4)
     filled(tmp_path, made, 1)
     before = {path: path.read_bytes() for path in files(tmp_path)}

@@ -173,7 +173,7 @@ class ConvArguments:
             require_index(where, "path", path, (count, drafts), self._device)
         states = tracked = None
         if state_slots is not None:
-            states = self._space.accept(state_slots, where)[self._page]
+            states = self._accept(where, state_slots, "state_slots")
             if tuple(states.shape) != (count, drafts):
                 raise ArgumentError(f"{where}: state_slots has shape {list(states.shape)}: expected {[count, drafts]}")
         if (track_slots is None) != (track_accepted is None):
@@ -216,7 +216,7 @@ class ConvArguments:
         if self._space.pool is None or self._space.pool.copies_pending:
             return None
         ids = slots.tensors[self._page]
-        return ids if ids.dim() == 1 else None
+        return ids if ids.dim() == 1 and ids.device == self._device else None
 
     def _plain_rows(self, x: Tensor, count: int, out: Tensor | None) -> bool:
         """Whether nothing is the matter with rows ``[count, channels]`` and their output; as of ``_plain``."""
@@ -229,9 +229,14 @@ class ConvArguments:
         return out is None or (out.dtype is x.dtype and not out.is_inference())
 
     def _ids(self, where: str, slots: KernelIds, name: str = "slots") -> Tensor:
-        ids = self._space.accept(slots, where)[self._page]
+        ids = self._accept(where, slots, name)
         if ids.dim() != 1:
             raise ArgumentError(f"{where}: {name} has shape {list(ids.shape)}: expected one axis")
+        return ids
+
+    def _accept(self, where: str, slots: KernelIds, name: str) -> Tensor:
+        ids = self._space.accept(slots, where)[self._page]
+        require_index(where, name, ids, ids.shape, self._device)
         return ids
 
     def _begin(self, where: str, layer: int, slots: KernelIds) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from statehal.arguments.rotation import require_eps, require_rotation, require_weight
 from statehal.arguments.stored import StoredField
-from statehal.arguments.tensors import require_layer, require_out, require_rows, rows_fit
+from statehal.arguments.tensors import require_index, require_layer, require_out, require_rows, rows_fit
 from statehal.errors import ArgumentError, WrongIdSpace
 from statehal.hookspecs import KVWriteRequest
 from statehal.ids import KernelIds
@@ -80,7 +80,7 @@ class KVArguments:
         if k_scale is None and v_scale is None and self._usual(layer, ids, k, v):
             return ids.tensors
         where = f"write to layer {layer} of {self._name!r}"
-        tensors = self._space.accept(ids, where)
+        tensors = self._accept(ids, where)
         keys, values = self._field("k", where, layer), self._field("v", where, layer)
         count = tensors[0].numel()
         keys.require_scale(where, "k_scale", k_scale)
@@ -100,6 +100,7 @@ class KVArguments:
             and type(ids) is KernelIds
             and ids.space is self._space
             and ids.live
+            and ids.tensors[0].device == self._device
             and not self._pool.copies_pending
             and (k_scale is None or self.fields["k"].takes_scale(k_scale))
             and (v_scale is None or self.fields["v"].takes_scale(v_scale))
@@ -134,7 +135,7 @@ class KVArguments:
         v_scale: Tensor | float | None,
     ) -> tuple[Tensor, ...]:
         where = f"rope_write to layer {layer} of {self._name!r}"
-        tensors = self._space.accept(ids, where)
+        tensors = self._accept(ids, where)
         keys, values = self._field("k", where, layer), self._field("v", where, layer)
         count, width = tensors[0].numel(), keys.shape[-1]
         keys.require_scale(where, "k_scale", k_scale)
@@ -165,7 +166,7 @@ class KVArguments:
         scale: Tensor | float | None,
     ) -> tuple[Tensor, ...]:
         where = f"write_latent to layer {layer} of {self._name!r}"
-        tensors = self._space.accept(ids, where)
+        tensors = self._accept(ids, where)
         latent = self._field("latent", where, layer)
         count, rank, rope = tensors[0].numel(), self.rank, latent.shape[-1] - self.rank
         latent.require_scale(where, "scale", scale)
@@ -186,12 +187,18 @@ class KVArguments:
     def move(self, dst: KernelIds, src: KernelIds) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The ids of ``dst`` and of ``src``."""
         where = f"move in {self._name!r}"
-        to, source = self._space.accept(dst, where), self._space.accept(src, where)
+        to, source = self._accept(dst, where, "dst"), self._accept(src, where, "src")
         if dst.shape != src.shape:
             raise ArgumentError(
                 f"{where}: dst has shape {list(dst.shape)} and src {list(src.shape)}: expected one shape"
             )
         return to, source
+
+    def _accept(self, ids: KernelIds, where: str, name: str = "ids") -> tuple[Tensor, ...]:
+        tensors = self._space.accept(ids, where)
+        for tensor in tensors:
+            require_index(where, name, tensor, tensor.shape, self._device)
+        return tensors
 
     def _field(self, name: str, where: str, layer: int) -> StoredField:
         known = self._layers.get(name)

@@ -1,4 +1,4 @@
-"""The rest of what moves rows of attention pools: quantised and rotated writes, translation, gather and scatter."""
+"""What moves rows of attention pools: plain, quantised and rotated writes, translation, gather and scatter."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -14,6 +14,19 @@ from statehal.spec import Attention
 
 PLACES = 1 << 15
 """Tokens of the pool that rows lie in, at random places."""
+
+
+def kv_write(binding: Binding) -> Iterator[Operation]:
+    """K and V of tokens at random places of a large pool: each row is read once and written once."""
+    sub, virtual = _pool(binding, "bfloat16")
+    kv = binding.kv(sub)
+    for tokens in (64, 1024, 4096):
+        nbytes = 2 * 4 * tokens * HEADS * DIM
+        calls: list[Call] = []
+        for part in _parts(tokens, nbytes):
+            k, v = (torch.randn(tokens, HEADS, DIM).bfloat16() for _ in range(2))
+            calls.append(partial(kv.write, 0, _ids(sub, virtual[part]), k, v))
+        yield Operation("kv write", f"{tokens} tokens", nbytes, calls)
 
 
 def kv_write_fp8(binding: Binding) -> Iterator[Operation]:

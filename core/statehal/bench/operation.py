@@ -18,8 +18,9 @@ class Operation:
 
     Attributes:
         name, case: what, and its sizes.
-        nbytes: that it reads and writes at least.
-        calls: each of a layer of its own, so that none finds in the caches what it wrote last.
+        nbytes: that count as read and written, and that a copy beside it reads and writes.
+        calls: made in turn; small ones are several, each of a layer or of places of its own, so that none finds in the
+            caches what it wrote last.
     """
 
     name: str

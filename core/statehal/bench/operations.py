@@ -5,13 +5,13 @@ from functools import partial
 
 import torch
 
-from statehal.bench.memory import gather_scatter, kernel_ids, kv_write_fp8, rope_write
-from statehal.bench.operation import BEYOND_CACHES, DIM, HEADS, Call, Operation
+from statehal.bench.memory import gather_scatter, kernel_ids, kv_write, kv_write_fp8, rope_write
+from statehal.bench.operation import BEYOND_CACHES, Call, Operation
 from statehal.binding import Binding
 from statehal.hookspecs import CausalConv1d
 from statehal.ids import KernelIds
 from statehal.pool import SubPool
-from statehal.spec import Attention, ConvRecurrent
+from statehal.spec import ConvRecurrent
 
 CHANNELS, WIDTH, DRAFTS = 8192, 4, 8
 ROW = CHANNELS * 2
@@ -31,7 +31,10 @@ def conv_prefill(binding: Binding) -> Iterator[Operation]:
 
 
 def conv_decode(binding: Binding) -> Iterator[Operation]:
-    """One token a request: the live rows and the input are read, input and output written."""
+    """One token a request, counted as if its window were shifted: live rows read and written, an input and an output.
+
+    A ring reads the live rows and writes one: 6 accesses of a row where 8 are counted.
+    """
     for requests in (1, 16, 256):
         nbytes = (2 * (WIDTH - 1) + 2) * ROW * requests
         layers = _layers(nbytes)
@@ -58,22 +61,6 @@ def conv_verify(binding: Binding) -> Iterator[Operation]:
             partial(_verify, conv, n, x, ids, accepted, torch.empty_like(x)) for n, x in enumerate(rows)
         ]
         yield Operation("conv verify + commit", f"{requests} requests", nbytes, calls)
-
-
-def kv_write(binding: Binding) -> Iterator[Operation]:
-    """K and V of tokens at random places of a large pool: each row is read once and written once."""
-    spec = Attention("full", (0,), kv_heads=HEADS, head_dim=DIM, dtype="bfloat16")
-    pool = binding.allocate(binding.plan([spec], tokens=1 << 15, page_size=16))
-    kv, pages = binding.kv(pool["full"]), pool.alloc(1 << 15)
-    order = torch.randperm(1 << 15)
-    for tokens in (64, 1024, 4096):
-        nbytes = 2 * 2 * tokens * HEADS * DIM * 2
-        calls: list[Call] = []
-        for part in order.split(tokens)[: max(1, min(16, BEYOND_CACHES // nbytes))]:
-            ids = pool["full"].kernel_ids(pages.token_ids()[part])
-            k, v = (torch.randn(tokens, HEADS, DIM).bfloat16() for _ in range(2))
-            calls.append(partial(kv.write, 0, ids, k, v))
-        yield Operation("kv write", f"{tokens} tokens", nbytes, calls)
 
 
 OPERATIONS: tuple[Callable[[Binding], Iterator[Operation]], ...] = (

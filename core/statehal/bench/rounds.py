@@ -12,7 +12,7 @@ import torch
 from statehal.bench.operation import Call, Operation
 from statehal.bench.operations import OPERATIONS
 from statehal.binding import Binding
-from statehal.errors import Unsupported
+from statehal.errors import ArgumentError, Unsupported
 
 COPY = "copy"
 
@@ -23,7 +23,7 @@ class Row:
 
     Attributes:
         name, case: what, and its sizes.
-        us: microseconds of a call.
+        us: microseconds of processor time of a call.
         copy_us: of a copy whose reads and writes are as many bytes.
         of_copy: how many times that.
         peers: by name, how many times ``us`` another implementation takes for the same.
@@ -38,7 +38,15 @@ class Row:
 
 
 def compare(actions: Mapping[str, Sequence[Call]], rounds: int) -> dict[str, float]:
-    """Median microseconds of a call of each action; its calls are made in turn, one a round, and all once before."""
+    """Median microseconds of processor time of a call of each action.
+
+    Its calls are made in turn, one a round, and all once before. Time that other processes take counts for none.
+
+    Raises:
+        ArgumentError: ``rounds`` is below 1.
+    """
+    if rounds < 1:
+        raise ArgumentError(f"{rounds} rounds have no median: expected at least 1")
     for calls in actions.values():
         for call in calls:
             call()
@@ -61,13 +69,19 @@ def measure(operation: Operation, rounds: int, peers: Mapping[str, Sequence[Call
 
 
 def rows_of(binding: Binding, rounds: int, only: str = "") -> Iterator[Row]:
-    """A row of every operation that the binding's backend offers and whose name has ``only`` in it; on one thread."""
+    """A row of every operation that the binding's backend offers and whose name has ``only`` in it; on one thread.
+
+    Raises:
+        ArgumentError: no operation has it, or ``rounds`` is below 1.
+    """
+    makes = [make for make in OPERATIONS if only in make.__name__]
+    if not makes:
+        names = ", ".join(make.__name__ for make in OPERATIONS)
+        raise ArgumentError(f"no operation has {only!r} in its name: there are {names}")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for make in OPERATIONS:
-            if only not in make.__name__:
-                continue
+        for make in makes:
             try:
                 made = list(make(binding))
             except Unsupported:

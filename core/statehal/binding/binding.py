@@ -179,11 +179,11 @@ class Binding:
         layouts = {}
         for name, sub in pool.subpools.items() if pool is not None else ():
             layouts[name] = self._layout(sub.spec, sub.page_size)[0]
-            label, bound, composed = "conv", None, False
             if sub.spec.kind == "tokens":
                 label, (bound, composed) = "kv", self._kv(sub, given.get(name))
-            providers = cast("BoundMethods", bound or self.conv(sub)).providers
-            methods |= {f"{name}: {label}.{method}": provider for method, provider in providers.items()}
+            else:
+                label, bound, composed = "conv", cast("BoundMethods", self.conv(sub)), False
+            methods |= {f"{name}: {label}.{method}": provider for method, provider in bound.providers.items()}
             if composed:
                 translated[f"{name}: {label}"] = methods["memory.translate"]
         details = self.selection.probe.details

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +103,7 @@ def _stat(args: argparse.Namespace, directory: "Directory") -> int:
     cells = [
         (
             one.digest[:12],
-            *(
-                ("not described", "")
-                if one.document is None
-                else (_printable(one.document["model"]), _spec(one.document))
-            ),
+            *_described(one.document),
             f"{one.blocks:,}",
             f"{one.parts:,}",
             f"{one.nbytes:,}",
@@ -192,10 +189,12 @@ def _namespace(args: argparse.Namespace, directory: "Directory") -> str | None:
     return found[0]
 
 
-def _spec(document: Any) -> str:
-    """``Attention, 24 layers, bfloat16``."""
+def _described(document: Mapping[str, Any] | None) -> tuple[str, str]:
+    """The model, and the state such as ``Attention, 24 layers, bfloat16``."""
+    if document is None:
+        return "not described", ""
     spec = document["spec"]
-    return _printable(f"{spec['kind']}, {len(spec['layers'])} layers, {spec['dtype']}")
+    return _printable(document["model"]), _printable(f"{spec['kind']}, {len(spec['layers'])} layers, {spec['dtype']}")
 
 
 def _printable(text: str) -> str:

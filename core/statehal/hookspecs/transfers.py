@@ -24,7 +24,7 @@ class Transfers:
         """As of ``MemoryOps``."""
         import torch
 
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=self._module is not None)
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=self._module is not None)
 
     def record(self, stream: Any = None) -> Any:
         """As of ``MemoryOps``; ``None`` on the host, which has done the work when a call returns."""

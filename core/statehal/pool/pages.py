@@ -73,6 +73,19 @@ class Pages:
         size, bounds = self.lease.family.page_size, self.bounds
         return max(0, min(self.lease.tokens, bounds.stop * size) - bounds.start * size)
 
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """How many hold each page, this handle's own holder among them: the most of any sub-pool; 0 where evicted.
+
+        Whoever writes in place into a page with more than one writes for the others too (``StatePool.fork``).
+
+        Raises:
+            UseAfterFree: a page was given back.
+        """
+        family = self.lease.family
+        family.validate(self)
+        return tuple(max(member.refs[v] for member in family.members) for v in self.ids)
+
     def __len__(self) -> int:
         return len(self.bounds)
 

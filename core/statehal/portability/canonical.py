@@ -15,7 +15,7 @@ from statehal.portability.move_rows import PoolRows, UnitIds, buffer_rows
 from statehal.portability.parts import ObjectLayout
 from statehal.portability.placement import canonical
 from statehal.portability.rank_subpool import RankSubPool
-from statehal.portability.unit_ids import require_held, slot_cursor, slot_units, token_units
+from statehal.portability.unit_ids import live_units, require_held, slot_units, token_units
 
 
 class CanonicalState:
@@ -136,10 +136,7 @@ class CanonicalState:
 
     def _slot(self, pages: Pages) -> UnitIds:
         require_held(self._sub, pages, 0, 1)
-        slot = self._sub.physical_ids(self._one(pages).page_ids()).tensor
-        if self._sub.pool.checking:
-            self._sub.step_books.require_closed(f"gather of {self._sub.name!r}", "pages name", slot.cpu())
-        return slot_units(self._sub, slot, slot_cursor(self._memory, self._sub, slot))
+        return live_units(self._memory, self._sub, self._one(pages), "gather")
 
     def _one(self, pages: Pages) -> Pages:
         if len(pages) != 1:

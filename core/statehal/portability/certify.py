@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from statehal.errors import LayoutError, TopologyError
-from statehal.layout import ConvStateLayout, PoolLayout
+from statehal.layout import PoolLayout, conv_window
 from statehal.portability.grouping import Grouping
 from statehal.portability.live_rows import RowView, layout_rows, live_rows
 from statehal.portability.parts import parts
@@ -180,7 +180,7 @@ def _differences(own: Spec, layout: PoolLayout) -> Iterator[str]:
         if field.dtype != section.dtype:
             yield f"field {field.name!r} is stored as {field.dtype}: expected {section.dtype}"
         if section.rows == "window":
-            expected = _window(own, layout)
+            expected = conv_window(own, layout.conv).field(field.name).row_shape  # padding included
             if field.row_shape != expected:
                 yield f"field {field.name!r} has rows of {field.row_shape}: expected {expected}"
             continue
@@ -188,14 +188,6 @@ def _differences(own: Spec, layout: PoolLayout) -> Iterator[str]:
         wanted = section.heads * section.dim * (section.count or 1)
         if elements != wanted:
             yield f"field {field.name!r} has rows of {elements} elements: expected {wanted}"
-
-
-def _window(own: Spec, layout: PoolLayout) -> tuple[int, ...]:
-    """The shape of a conv window, padding included."""
-    conv = layout.conv or ConvStateLayout()
-    assert isinstance(own, ConvRecurrent), "only these have a window"
-    shape = own.window_rows, conv.padded(own.channels)
-    return shape if conv.window_order == "rows_first" else shape[::-1]
 
 
 def _moved(claimed: Sequence[RowView], found: Sequence[RowView]) -> str | None:

@@ -11,7 +11,7 @@ from statehal.portability.move_rows import PoolRows, UnitIds
 from statehal.portability.parts import Piece
 from statehal.portability.rank_subpool import RankSubPool
 from statehal.portability.sections import Section, sections
-from statehal.portability.unit_ids import require_held, slot_cursor, slot_units, token_units
+from statehal.portability.unit_ids import live_units, require_held, token_units
 
 
 class Conversion:
@@ -41,6 +41,7 @@ class Conversion:
 
         Raises:
             ArgumentError: the two are no shares of one model, or have nothing of what is asked for in common.
+            LayoutError: the two layouts write a row in digits that do not match.
         """
         self._memory, self._source, self._destination = hal.memory, source, destination
         self._pieces = _common(source, destination, only, heads)
@@ -59,7 +60,7 @@ class Conversion:
             source: read.
             destination: written at these tokens; nothing else of it changes.
             tokens: how many; of slots 1.
-            from_token: the first that is read.
+            from_token: the first that is read; of slots, which one of the handle.
             to_token: where it is written.
 
         Raises:
@@ -72,8 +73,9 @@ class Conversion:
         if a.spec.kind == "slots":
             if tokens != 1:
                 raise ArgumentError(f"copy of {tokens} slots of {a.name!r}: expected one slot of each handle")
-            ids = [self._slot(end, pages) for end, pages in ((self._source, source), (self._destination, destination))]
-            self._run(self._bulk, ids[0], ids[1])
+            read = live_units(self._memory, a, source[from_token], "conversion")
+            written = live_units(self._memory, b, destination[to_token], "conversion")
+            self._run(self._bulk, read, written)
             return
         aligned = from_token % self.unit == to_token % self.unit == 0
         bulk = tokens - tokens % self.unit if aligned else 0
@@ -86,12 +88,6 @@ class Conversion:
     def _run(self, ends: list[tuple[PoolRows, PoolRows]], source: UnitIds, destination: UnitIds) -> None:
         for read, written in ends:
             written.scatter(self._memory, destination, read.gather(self._memory, source))
-
-    def _slot(self, end: RankSubPool, pages: Pages) -> UnitIds:
-        slot = end.subpool.physical_ids(pages[:1].page_ids()).tensor
-        if end.subpool.pool.checking:
-            end.subpool.step_books.require_closed(f"conversion of {end.subpool.name!r}", "a handle names", slot.cpu())
-        return slot_units(end.subpool, slot, slot_cursor(self._memory, end.subpool, slot))
 
     def _unit(self, section: Section, most: int) -> int:
         """Rows of a unit that the digits of both layouts allow."""

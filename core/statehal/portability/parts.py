@@ -7,6 +7,8 @@ count. It is cut into parts by layer group and head group. A part's payload is c
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal
 
 from statehal.portability.grouping import Grouping, SubPoolGrouping
@@ -106,19 +108,20 @@ class ObjectLayout:
 
     parts: tuple[PartLayout, ...]
 
+    @cached_property
+    def _bounds(self) -> tuple[int, ...]:
+        """First byte of each part, and the end: summed up once, because every gather and restore asks for it."""
+        return tuple(accumulate((-(-part.nbytes // ALIGNMENT) * ALIGNMENT for part in self.parts), initial=0))
+
     @property
     def offsets(self) -> tuple[int, ...]:
         """First byte of each part in the buffer."""
-        found, at = [], 0
-        for part in self.parts:
-            found.append(at)
-            at += -(-part.nbytes // ALIGNMENT) * ALIGNMENT
-        return tuple(found)
+        return self._bounds[:-1]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffer."""
-        return sum(-(-part.nbytes // ALIGNMENT) * ALIGNMENT for part in self.parts)
+        return self._bounds[-1]
 
     def pieces(self) -> Iterator[tuple[int, Piece]]:
         """Every piece, and its first byte in the buffer."""

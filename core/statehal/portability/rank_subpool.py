@@ -2,7 +2,6 @@
 
 from functools import cached_property
 
-from statehal.errors import ArgumentError
 from statehal.pool import SubPool
 from statehal.portability.certify import Verdict, certify
 from statehal.portability.grouping import Grouping
@@ -10,7 +9,7 @@ from statehal.portability.live_rows import live_rows
 from statehal.portability.parts import ObjectLayout
 from statehal.portability.placement import PoolPlacement
 from statehal.portability.ranks import first_heads, rank_object
-from statehal.portability.sections import Section, Specs, unwrap
+from statehal.portability.sections import Section, Specs, named, unwrap
 from statehal.portability.topology import Topology, head_range, rank_spec
 
 
@@ -40,8 +39,7 @@ class RankSubPool:
         grouping: Grouping | None = None,
     ) -> None:
         given = (subpool.spec,) if specs is None else unwrap(specs)
-        if subpool.name not in {spec.name for spec in given}:
-            raise ArgumentError(f"no spec {subpool.name!r} among those of the model: {[spec.name for spec in given]}")
+        named(given, subpool.name)  # refuses specs of another model before anything is judged
         topology = topology or Topology()
         grouping = grouping or Grouping.of(given)
         self.subpool = subpool
@@ -61,7 +59,7 @@ class RankSubPool:
                 given, object_tokens=grouping.object_tokens, layers=sizes.layers, head_groups=sizes.head_groups
             )
         self.specs, self.topology, self.rank, self.grouping = given, topology, rank, grouping
-        self.spec = next(spec for spec in given if spec.name == subpool.name)
+        self.spec = named(given, subpool.name)
         own = rank_spec(self.spec, topology.stages(given), topology, rank)
         assert own is not None, "a live sub-pool was certified for a rank that has layers of it"
         self.placement = PoolPlacement(own, subpool.layout, first_heads(self.spec, topology, rank))

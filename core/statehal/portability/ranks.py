@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statehal.errors import TopologyError
 from statehal.portability.grouping import Grouping
 from statehal.portability.parts import ObjectLayout, PartLayout, Piece, parts
-from statehal.portability.sections import sections
+from statehal.portability.sections import named, sections
 from statehal.portability.topology import Topology, head_range
 from statehal.spec import Spec
 
@@ -21,9 +21,10 @@ def rank_object(
         grouping: made from the same specs.
 
     Raises:
+        ArgumentError: the specs or the grouping have no such sub-pool.
         TopologyError: the boundary of a stage or of a rank's heads falls inside a part.
     """
-    spec = next(one for one in specs if one.name == name)
+    spec = named(specs, name)
     stage = topology.stages(specs)[topology.place(rank).pipeline]
     held = tuple(part for part in parts(spec, grouping) if _holds(part, stage, topology, rank))
     return ObjectLayout(held) if held else None
@@ -38,6 +39,8 @@ def holders(part: PartLayout, specs: Sequence[Spec], topology: Topology) -> tupl
 
 def writer(part: PartLayout, number: int, specs: Sequence[Spec], topology: Topology) -> int:
     """The rank whose turn it is to write a part of object ``number``: replicas take turns.
+
+    This looks at every rank; where it is asked for each object, keep the part's ``holders`` and count through them.
 
     Args:
         number: counts the objects of a sequence, so that each holder writes every so manyth.

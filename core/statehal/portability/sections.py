@@ -1,12 +1,12 @@
 """What a sub-pool keeps, cut into the rows that tensor parallelism divides: the fields of the canonical form."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 from typing import Literal
 
-from statehal.errors import SpecError
+from statehal.errors import ArgumentError, SpecError
 from statehal.spec import REPLAY, Attention, ConvRecurrent, FieldSpec, Latent, Spec, itemsize
 
 Rows = Literal["token", "window", "state", "replay"]
@@ -53,11 +53,26 @@ def unwrap(specs: Specs) -> tuple[Spec, ...]:
     return tuple(one for given in specs for one in ((given,) if isinstance(given, Spec) else given))
 
 
+def named(specs: Sequence[Spec], name: str) -> Spec:
+    """The model's spec of a sub-pool.
+
+    Raises:
+        ArgumentError: there is none of that name.
+    """
+    for spec in specs:
+        if spec.name == name:
+            return spec
+    raise ArgumentError(f"no spec {name!r} among those of the model: {[spec.name for spec in specs]}")
+
+
 def sections(spec: Spec) -> tuple[Section, ...]:
     """The sections of a spec, in the order in which they lie in a layer of the canonical form.
 
     Conv channels come by ``section_heads``; a spec that does not declare them has one section of whole rows. The cursor
     of a slot is no section: where the live rows lie is the pool's own business.
+
+    Raises:
+        SpecError: a class of specs that is not known here.
     """
     if isinstance(spec, ConvRecurrent):
         return (*_conv(spec), *_state(spec), *_extra(spec))

@@ -67,7 +67,7 @@ class Topology:
         """The model layer ids that each stage runs; the model ends with the last layer that a spec names.
 
         Raises:
-            TopologyError: ``stage_layers`` do not sum to the model's layers.
+            TopologyError: ``stage_layers`` sum to fewer layers than the specs name.
         """
         ids = [layer for spec in specs for group in spec.groups() for layer in group]
         count = max(ids) + 1

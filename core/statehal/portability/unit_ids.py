@@ -54,10 +54,17 @@ def slot_units(subpool: SubPool, slot: Tensor, cursor: Tensor) -> UnitIds:
     return ids
 
 
-def slot_cursor(memory: MemoryOps, subpool: SubPool, slot: Tensor) -> Tensor:
-    """The cursor of a slot, read on the device: ``[1]`` int64."""
-    view = subpool.view("cursor", subpool.spec.layers[0], "page")
-    return memory.gather(view, slot).reshape(1).long()
+def live_units(memory: MemoryOps, subpool: SubPool, pages: Pages, where: str) -> UnitIds:
+    """Ids of the live rows of the slot of a handle, by its own cursor, which is read on the device.
+
+    Raises:
+        StepError: checking is on, and the slot is between an operation and its commit.
+    """
+    slot = subpool.physical_ids(pages.page_ids()).tensor
+    if subpool.pool.checking:
+        subpool.step_books.require_closed(f"{where} of {subpool.name!r}", "pages name", slot.cpu())
+    cursor = memory.gather(subpool.view("cursor", subpool.spec.layers[0], "page"), slot)
+    return slot_units(subpool, slot, cursor.reshape(1).long())
 
 
 def require_held(subpool: SubPool, pages: Pages, start: int, stop: int) -> None:

@@ -53,16 +53,24 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> str:
-    """A row a topic, a column a backend and device."""
+    """A row a topic, a column a stored run."""
     longest = sorted(runs, key=lambda run: -len(run["results"]))  # a run of some topics does not decide their order
     topics = dict.fromkeys(topic(result) for run in longest for result in run["results"])
-    head = ["topic", *(f"{run['backend']} on {run['device']}" for run in runs)]
+    head = ["topic", *heads(runs)]
     rows = [[f"`{name}`", *(_cell(run, name) for run in runs)] for name in topics]
     rows.append(["faults of the run", *("; ".join(run["faults"]) or "none" for run in runs)])
     rows.append(["profile", *(run["profile"] for run in runs)])
     rows.append(["evidence", *(run["evidence"] for run in runs)])
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def heads(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Backend and device of each run, and its evidence where another run has the same two."""
+    names = [f"{run['backend']} on {run['device']}" for run in runs]
+    return [
+        f"{name}, {run['evidence']}" if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)
+    ]
 
 
 def topic(result: Mapping[str, Any]) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from statehal_transformers.compat import Cache
 from statehal_transformers.demo.__main__ import main
 from statehal_transformers.demo.compare import compare
-from statehal_transformers.demo.measure import held_bytes
+from statehal_transformers.demo.measure import decode_speed, held_bytes
 from statehal_transformers.demo.tiny import FAMILIES, tiny_model
 from statehal_transformers.demo.weights import FILE, NotFetchedError, fetch
 
@@ -88,15 +89,34 @@ def test_every_family_is_equal_and_notices_a_flipped_byte(
     assert (code, found["verdict"], found["comparison"]["difference"]["prompt"]) == (1, "different", 0)
 
 
+def test_decoding_is_measured_beside_transformers_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sequences of 11 and 2 more tokens in pages of 8; its cache convolves by transformers' own functions."""
+    monkeypatch.setattr("statehal_transformers.demo.measure.CONTEXT", 11)
+    monkeypatch.setattr("statehal_transformers.demo.measure.ROUNDS", 2)
+    model = tiny_model("lfm2", torch.float32, "cpu")
+    module = sys.modules[type(model).__module__]
+    own, passes = module.causal_conv1d_fn, []
+
+    def look(_: Any, arguments: Any, given: dict[str, Any]) -> None:
+        (cache,) = (value for value in given.values() if isinstance(value, Cache))
+        passes.append((type(cache).__name__, module.causal_conv1d_fn is own))
+
+    model.register_forward_pre_hook(look, with_kwargs=True)
+    found = decode_speed(model, page_size=8, backend="reference")
+    assert passes[0][0] == "DynamicCache", "the host's own look at the model"
+    assert passes[1:] == [("PooledCache", False), ("DynamicCache", True)] * 3
+    assert min(found["speed_ratio"], found["pooled_seconds"], found["transformers_seconds"]) > 0
+
+
 def test_beams_and_windows_hold_less_state() -> None:
     """Of the beams the prompt is held once; of the windows only the pages that are still in reach."""
-    beams = held_bytes("llama", backend="reference", prompt=64, num_beams=4)
+    beams = held_bytes("llama", device="cpu", backend="reference", prompt=64, num_beams=4)
     row = 4 * 2 * 2 * 16 * 4  # 4 layers x (k, v) x 2 heads x 16 x 4 bytes
     assert beams["transformers_most_bytes"] == beams["transformers_last_bytes"] == 4 * (64 + 23) * row
     # after the prompt each of the four holds it; at the end they share it, with two pages of 16 each for the 23 others
     assert beams["pooled_most_bytes"] == 4 * 64 * row
     assert 64 * row < beams["pooled_last_bytes"] <= (64 + 4 * 32) * row
-    windows = held_bytes("gemma3", backend="reference", prompt=160)
+    windows = held_bytes("gemma3", device="cpu", backend="reference", prompt=160)
     half = row // 2
     # both full layers hold pages for all 183 tokens; of the others three pages at most are in reach of 31 tokens
     assert windows["pooled_most_bytes"] <= (192 + 48) * half < windows["transformers_most_bytes"]

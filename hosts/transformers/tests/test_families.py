@@ -98,25 +98,6 @@ def test_without_attention_transformers_itself_takes_no_chunks(setup: Callable[.
             s.generate(cache, prefill_chunk_size=5)
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_copies_go_on_apart(setup: Callable[..., Any], kind: str) -> None:
-    """Two caches that share all they hold: neither sees what the other takes in."""
-    s = setup(kind, page_size=4, lengths=(10, 10))
-    a, b = torch.full((2, 1), 7), torch.full((2, 3), 9)
-    with s.host.new_cache() as alone:
-        s.forward(alone, s.ids)
-        s.forward(alone, a)
-        expected = s.forward(alone, b)
-    with s.host.new_cache() as cache:
-        s.forward(cache, s.ids)
-        with cache.copy() as other:
-            s.forward(other, b)
-            s.forward(cache, a)
-            s.forward(other, a)
-            assert torch.equal(s.forward(cache, b), expected)
-            s.host.pool.check()
-
-
 def test_one_host_serves_many_caches_and_batches(setup: Callable[..., Any]) -> None:
     s = setup("gemma3", page_size=3)
     expected = s.generate(s.caches()[0])

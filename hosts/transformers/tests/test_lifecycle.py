@@ -55,6 +55,18 @@ def test_the_pages_of_a_forgotten_cache_come_back_when_the_host_is_asked(setup: 
     assert used(s.host) == 0
 
 
+def test_a_forgotten_cache_gives_its_snapshots_back_too(setup: Callable[..., Any]) -> None:
+    s = setup("lfm2", lengths=(12,), draft_tokens=3, requests=4)
+    forgotten = s.host.new_cache()
+    forgotten.activate_past_recording()
+    s.forward(forgotten, s.ids)
+    assert s.host.pool["conv"].used_pages == 1 + 3
+    del forgotten
+    gc.collect()
+    assert s.host.collect() == 1
+    assert used(s.host) == 0
+
+
 def test_a_step_collects_what_others_forgot(setup: Callable[..., Any]) -> None:
     s = setup("llama", page_size=3)
     forgotten = s.host.new_cache()

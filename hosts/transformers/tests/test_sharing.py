@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+ATTENTION = ("llama", "gemma3", "gpt_oss", "deepseek_v3", "mimo_v2_flash")
+CONVOLVING = ("lfm2", "mamba2", "qwen3_next", "kimi_linear", "falcon_h1")
+
 
 def used(s: Any) -> dict[str, int]:
     return {name: s.host.pool[name].used_pages for name in s.host.pool}
@@ -35,13 +38,14 @@ def test_whole_pages_are_never_copied(setup: Callable[..., Any]) -> None:
         assert used(s) == {"full": 2 + 2}
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+@pytest.mark.parametrize("kind", [*ATTENTION, *CONVOLVING])
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda cache: cache.copy()], ids=["deepcopy", "copy"])
 def test_copies_go_on_apart_from_each_other(
     setup: Callable[..., Any], kind: str, duplicate: Callable[..., Any]
 ) -> None:
+    """Two caches that share all they hold: neither sees what the other takes in."""
     s = setup(kind, page_size=4, lengths=(10, 10))
-    a, b = torch.full((2, 1), 7), torch.full((2, 1), 9)
+    a, b = torch.full((2, 1), 7), torch.full((2, 3), 9)
     with s.host.new_cache() as alone:
         s.forward(alone, s.ids)
         s.forward(alone, a)
@@ -55,6 +59,7 @@ def test_copies_go_on_apart_from_each_other(
         s.forward(cache, a)
         s.forward(other, a)
         assert torch.equal(s.forward(cache, b), expected)
+        s.host.pool.check()
         cache.release()
         s.forward(other, a)
         other.release()

@@ -14,6 +14,8 @@ from statehal_transformers.specs import layer_kinds, model_specs
 SMALL = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 32, "pad_token_id": 0}
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
 
+SLIDING = {"layer_types": ["hybrid_sliding"], "num_hidden_layers": 1, "sliding_window": 8}
+
 
 def config(kind: str, **changes: Any) -> Any:
     return AutoConfig.for_model(kind, **changes)
@@ -90,6 +92,7 @@ def test_the_sub_pools_of_every_family(tiny: Any) -> None:
     [
         ("llama4", {}, "layer 0 of 'llama4_text' is of type chunked_attention"),
         ("deepseek_v32", {}, "layer 0 of 'deepseek_v32' is of type indexed_attention"),
+        ("zaya", SLIDING, "layer 0 of 'zaya' is of type hybrid_sliding"),
         ("gemma3n_text", {}, r"layer \d+ of 'gemma3n_text' is of type dummy"),
         ("t5", {}, "'t5' is an encoder-decoder: cross_attention is not kept here"),
     ],
@@ -97,6 +100,15 @@ def test_the_sub_pools_of_every_family(tiny: Any) -> None:
 def test_other_layers_are_refused_by_type(kind: str, changes: dict[str, Any], text: str) -> None:
     with pytest.raises(Unsupported, match=text + r".*\(fix: use transformers' DynamicCache for this model\)"):
         layer_kinds(config(kind, **changes))
+
+
+def test_convolutions_that_cannot_be_routed_are_refused() -> None:
+    """Zaya convolves by functions of its own."""
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16, "router_hidden_size": 16}
+    zaya = model("zaya", **sizes, **experts, eos_token_id=None)
+    with pytest.raises(Unsupported, match=r"'zaya' keeps conv states, but calls no causal_conv1d_fn .*\(fix: use tran"):
+        PoolHost.from_model(zaya, tokens=64)
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_weights_of_another_dtype_are_not_rounded(operators: Callable[..., None]
 
 
 def test_weights_are_followed(operators: Callable[..., None]) -> None:
-    """CASES 29: a reload in place, then another dtype."""
+    """A reload in place, then another dtype."""
     operators("current")
     run = Requests(4, 1, layers=(0,))
     weight = torch.ones(16, 4, dtype=torch.bfloat16)

@@ -1,12 +1,18 @@
 """KV rows lie at their addresses in ND and NZ pools, whichever operator stores them, and padding stores nothing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+import statehal.reference
+import statehal_ascend_npu
 from npu_contract_model import register
+from plugin_fakes import discover
+from statehal.hookspecs import PoolLayoutRequest, hookimpl
+from statehal.layout import FormKind, PoolLayout, page_major, x_packed
 from statehal.spec import Attention, Latent
 from statehal.testing import Target
 from statehal_ascend_npu.pages import Pages
@@ -17,10 +23,13 @@ PAGE = 128
 OPERATORS = ("pa", "reshape", "nd", "torch")
 """The one operator that is there; ``torch``: none."""
 
+DENSE: tuple[FormKind, ...] = ("block",)
+PAGE_ID: tuple[FormKind, ...] = ("page",)
 
-def nz_place(page: int, place: int, d: int, width: int, x: int = 16) -> int:
-    """Element ``d`` of a row, counted over heads, in elements from the layer's first page."""
-    return page * PAGE * width + (d // x) * PAGE * x + place * x + d % x
+
+def nz_place(place: int, d: int, x: int) -> int:
+    """Element ``d`` of a row, counted over heads, in elements from the page's first."""
+    return (d // x) * PAGE * x + place * x + d % x
 
 
 @pytest.mark.parametrize("layout", ["ND", "NZ"])
@@ -59,9 +68,7 @@ def test_rows_lie_at_their_addresses(
             first = field.address(7, page * PAGE)
             for d in range(heads * dim):
                 raw = bytes(rows[n, d // dim, d % dim].reshape(1).view(torch.uint8).tolist())
-                at = first + size * (
-                    nz_place(0, place, d, heads * dim, 32 // size) if layout == "NZ" else place * heads * dim + d
-                )
+                at = first + size * (nz_place(place, d, 32 // size) if layout == "NZ" else place * heads * dim + d)
                 wanted[at : at + size] = raw
     assert bytearray(pool.buffer.numpy().tobytes()) == wanted
     assert torch.isnan(packed[4:]).all(), "the caller's tensors are left alone"
@@ -91,7 +98,7 @@ def test_one_launch_stores_k_and_v(operators: Callable[..., None], monkeypatch: 
 
 
 def test_rows_of_unequal_width_go_one_by_one(operators: Callable[..., None]) -> None:
-    """CASES 9: 192 and 128 wide; each class has its own ids."""
+    """192 and 128 wide; each class has its own ids."""
     operators(None)
     target = Target("ascend_npu")
     spec = Attention("rows", (0, 1), 1, 192, "bfloat16", v_head_dim=128)
@@ -105,6 +112,42 @@ def test_rows_of_unequal_width_go_one_by_one(operators: Callable[..., None]) -> 
         live, at = pages.find(ids.tensors)
         assert live.all()
         assert torch.equal(pages.load(1, at).view(rows.shape), rows)
+
+
+FOREIGN: dict[str, Callable[[PoolLayoutRequest], PoolLayout]] = {
+    "heads before tokens": lambda due: page_major(due.spec, due.page_size, order="HND", forms=("block",)),
+    "k alone dense": lambda due: replace(page_major(due.spec, due.page_size), forms=(("k", DENSE), ("v", PAGE_ID))),
+    "v alone dense": lambda due: replace(page_major(due.spec, due.page_size), forms=(("k", PAGE_ID), ("v", DENSE))),
+    "pieces of 16 bytes": lambda due: x_packed(due.spec, due.page_size, values="transposed", forms=("block",)),
+}
+"""Layouts of an overriding plugin, in which a layer of some field is not what an operator takes."""
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("which", OPERATORS)
+def test_layouts_of_others_are_written_like_the_references(
+    operators: Callable[..., None], which: str, name: str
+) -> None:
+    if which != "torch":
+        operators(None, which)
+
+    class Layouts:
+        @hookimpl
+        def statehal_pool_layout(self, request: PoolLayoutRequest) -> PoolLayout:
+            return FOREIGN[name](request)
+
+    plugins = {"layouts": Layouts(), "ascend_npu": statehal_ascend_npu, "reference": statehal.reference}
+    rows = torch.randn(2, 20, 2, 32, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
+    images = []
+    for backend in ("ascend_npu", "reference"):
+        hal = statehal.bind("cpu", backend, registry=discover(plugins))
+        pool = hal.allocate(hal.plan([Attention("rows", (0, 1), 2, 32, "bfloat16")], tokens=64, page_size=16))
+        kv: Any = hal.kv(pool["rows"])
+        assert kv.providers["write"] == backend
+        kv.write(1, pool["rows"].kernel_ids(pool.alloc(20).token_ids()), *rows)
+        images.append(bytes(pool.buffer.numpy().tobytes()))
+    assert any(images[1])
+    assert images[0] == images[1]
 
 
 def test_narrow_rows_stay_nd_where_nz_is_asked_for(

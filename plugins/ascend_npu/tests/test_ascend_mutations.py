@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from ascend_rig import joined
 from torch import Tensor
 
 from npu_contract_model import register
@@ -44,7 +43,7 @@ def test_the_bare_operator_drops_an_update_that_nobody_reads(operators: Callable
 
 @pytest.mark.parametrize("kind", ["current", "newer", "older", "custom"])
 def test_a_compile_safe_binding_keeps_it(operators: Callable[..., None], kind: str) -> None:
-    """CASES 32: outputs of the steps are unused."""
+    """Outputs of the steps are unused."""
     operators(kind)
     target = Target("ascend_npu")
     spec = ConvRecurrent("gdn", (0, 1), channels=16, width=4, dtype="bfloat16", verify_tokens=3)
@@ -58,7 +57,6 @@ def test_a_compile_safe_binding_keeps_it(operators: Callable[..., None], kind: s
             conv.prepare(layer, torch.randn(16, 4, generator=generator).to(torch.bfloat16), activation="silu")
         x = torch.randn(9, 16, generator=generator).to(torch.bfloat16)
         slots = pool["gdn"].kernel_ids(pool.alloc(3).page_ids())
-        slots = joined(slots[:2], slots[2:])
 
         def steps(conv: Any, x: Tensor, slots: KernelIds, loc: Tensor, ones: Tensor, accepted: Tensor) -> Tensor:
             for layer in (0, 1):

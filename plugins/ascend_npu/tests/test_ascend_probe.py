@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,24 @@ def test_no_chip(machine: Callable[..., Path]) -> None:
     assert found.details["CANN"].endswith("usr/local/Ascend/ascend-toolkit/latest")
 
 
-def test_no_torch_npu(machine: Callable[..., Path]) -> None:
+@pytest.mark.parametrize(
+    ("torch", "requirement"),
+    [("2.13.0", "torch_npu==2.13.0"), ("2.13.0+cpu", "torch_npu==2.13.0"), ("", "torch_npu")],
+)
+def test_no_torch_npu(
+    machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, torch: str, requirement: str
+) -> None:
+    """torch_npu has the version of a release of torch, and none of a build of it."""
+
+    def version(name: str) -> str:
+        if name == "torch" and torch:
+            return torch
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", version)
     found = probe("npu:0", machine(chips=2))
     assert (found.state, found.reason) == ("unavailable", "torch_npu is not installed")
-    assert found.fix.startswith("install the torch_npu of this torch: pip install torch_npu==2.")
+    assert found.fix == f"install the torch_npu of this torch: pip install {requirement}"
     assert found.details["chips"] == "davinci0, davinci1"
 
 
@@ -118,7 +133,7 @@ def torch_npu_without_cann(tmp_path: Path) -> Path:
 
 
 def test_torch_npu_without_cann_breaks_neither_statehal_nor_its_doctor(torch_npu_without_cann: Path) -> None:
-    """CASES 34."""
+    """torch_npu is installed and CANN is not."""
     run = run_python("-c", "import torch", path=(torch_npu_without_cann,))
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in run.stderr, "the fault that this is about is not there"
 

@@ -31,6 +31,7 @@ Dtype dtype_of(nb::dlpack::dtype given) {
     case 0 << 8 | 8: return Dtype::int8;
     case 0 << 8 | 32: return Dtype::int32;
     case 0 << 8 | 64: return Dtype::int64;
+    case 1 << 8 | 8: return Dtype::uint8;
     case 2 << 8 | 16: return Dtype::float16;
     case 2 << 8 | 32: return Dtype::float32;
     case 2 << 8 | 64: return Dtype::float64;

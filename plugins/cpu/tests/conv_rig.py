@@ -11,9 +11,7 @@ from statehal.ids import KernelIds
 class ConvRig:
     """``conv`` of one layer, and the ids of ``requests`` slots, all of them empty."""
 
-    def __init__(
-        self, channels: int, dtype: str = "bfloat16", width: int = 4, drafts: int = 1, requests: int = 2
-    ) -> None:
+    def __init__(self, channels: int, dtype: str = "bfloat16", *, drafts: int = 1, requests: int = 2) -> None:
         hal = bind("cpu", "cpu")
         spec = ConvRecurrent("conv", (0,), channels, 4, dtype, verify_tokens=drafts)
         self.pool = hal.allocate(hal.plan([spec], tokens=16, requests=requests))

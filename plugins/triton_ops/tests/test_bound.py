@@ -2,14 +2,16 @@
 
 import gc
 from collections.abc import Iterator
-from itertools import product
+from itertools import combinations, product
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
+from triton._C.libtriton import native_specialize_impl
+from triton.backends.amd.compiler import HIPBackend
+from triton.backends.compiler import BaseBackend, GPUTarget
 
 from statehal.errors import ArgumentError
 from statehal_triton_ops import bound
@@ -84,6 +86,28 @@ def test_what_is_launched_is_what_triton_chooses(driver: Driver) -> None:
             assert ours == theirs
             assert ours[0] == chosen.hash
             driver.launched.clear()
+
+
+def facts_of(one: Any) -> tuple[Any, ...]:
+    found: list[Any] = []
+    bound.facts((one,), found)
+    return tuple(found)
+
+
+def test_facts_tell_apart_what_triton_does() -> None:
+    edges = [sign * (1 << bits) + offset for sign in (1, -1) for bits in (31, 32, 62) for offset in (-16, -1, 0, 1, 16)]
+    for one, other in combinations([*edges, 0, 1, 2, 16, True, False, 1.0, 2.0, None], 2):
+        theirs = [native_specialize_impl(BaseBackend, each, False, True, True) for each in (one, other)]
+        assert theirs[0] == theirs[1] or facts_of(one) != facts_of(other), (one, other)
+
+
+def test_on_amd_they_tell_storages_of_2_gib_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = (torch.empty(size, dtype=torch.uint8, device="meta") for size in (2**31 - 1, 2**31))
+    asked = [HIPBackend.get_tensor_specialization(each[:8], align=True) for each in (small, large)]
+    assert asked == ["DS", "D"]
+    assert facts_of(small[:8]) == facts_of(large[:8])
+    monkeypatch.setattr(bound, "_HIP", True)
+    assert facts_of(small[:8]) != facts_of(large[:8])
 
 
 def test_triton_is_asked_once(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from statehal_triton_ops.compile.accesses import Move, moves
+from statehal_triton_ops.compile.accesses import Move, _share, moves
 from statehal_triton_ops.compile.arithmetic import arithmetic
 from statehal_triton_ops.compile.build import Compiled
 from statehal_triton_ops.compile.dataflow import Program
-from statehal_triton_ops.compile.instructions import accesses
+from statehal_triton_ops.compile.instructions import Access, accesses
 from statehal_triton_ops.compile.locations import MlirLocations
 from statehal_triton_ops.compile.repeats import Repeats
 
@@ -131,3 +131,22 @@ def test_what_an_unrolled_loop_moves_is_one() -> None:
     assert [(move.kind, move.moved_bytes, move.thread_bytes) for move in moves(compiled)] == [
         ("load", 1024, 4.0), ("store", 2048, 8.0),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("widths", "of_small", "of_bulk"),
+    [
+        ([16, 16, 4], [4], [16, 16]),
+        ([16, 16, 4, 4, 4], [4, 4, 4], [16, 16]),
+        ([4] * 9, [4], [4] * 8),
+        ([16, 4, 4, 4, 4, 4], [4], [16, 4, 4, 4, 4]),
+    ],
+    ids=["one each", "a loop over the small ones unrolled", "a lost hint", "half of a hint lost"],
+)
+def test_a_line_that_moves_small_and_large_fields(widths: list[int], of_small: list[int], of_bulk: list[int]) -> None:
+    # of 128 threads: 32 bytes of the large field each, 4 of the small one
+    small = Move("load", 512, 4, 4.0, (), "a line")
+    bulk = Move("load", 4096, 4, 32.0, (), "a line")
+    _share([Access("load", width, ()) for width in widths], small, bulk)
+    assert (small.widths, bulk.widths) == (of_small, of_bulk)
+    assert bulk.narrow is (4 in of_bulk)

@@ -106,6 +106,11 @@ class Directory:
         except OSError as error:
             raise StoreError(f"{self.root} cannot be used as a store: {error.strerror} (fix: name another)") from error
 
+    @property
+    def newer_text(self) -> str:
+        """Why a directory that a later version made is left alone."""
+        return f"{self.root} has format {self.newer} (fix: update statehal)"
+
     def _marked(self) -> bool:
         try:
             with (self.root / MARKER).open("rb") as file:

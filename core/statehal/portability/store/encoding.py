@@ -27,7 +27,12 @@ def canonical(document: object) -> bytes:
         >>> canonical({"b": (1, True, None), "a": 1.5})
         b'{"a":{"$f64":"3ff8000000000000"},"b":[1,true,null]}'
     """
-    return json.dumps(_plain(document, "document"), sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    return dump(_plain(document, "document"))
+
+
+def dump(plain: object) -> bytes:
+    """The encoding of what JSON holds already, such as a piece of a document that was read back."""
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def digest(encoded: bytes) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from statehal.portability.store.directory import Directory, StoredBlock
 from statehal.portability.store.locks import BlockLocks, held
-from statehal.portability.store.temporaries import sweep
+from statehal.portability.store.temporaries import sweep, unlinked
 from statehal.portability.store.usage import Usage
 
 LOW_WATER = 0.9
@@ -85,7 +85,7 @@ class Evictor:
                 return done
             before, done.pinned = done.nbytes, 0
             for path, nbytes in found.quarantined:
-                if done.used > target and _unlinked(path):
+                if done.used > target and unlinked(path):
                     self._freed(done, nbytes)
             for block in found.oldest:
                 if done.used > target:
@@ -123,7 +123,7 @@ class Evictor:
             if any(_mtime(part.path) > part.used_ns for part in block.parts):
                 return  # used since it was listed
             for part in block.parts:
-                if _unlinked(part.path):
+                if unlinked(part.path):
                     done.parts += 1
                     self._freed(done, part.nbytes)
 
@@ -131,14 +131,6 @@ class Evictor:
         self._usage.release(nbytes)
         done.nbytes += nbytes
         done.used -= nbytes
-
-
-def _unlinked(path: str) -> bool:
-    try:
-        os.unlink(path)
-    except OSError:  # another process has removed it, or may and this one may not
-        return False
-    return True
 
 
 def _size(path: str) -> int:

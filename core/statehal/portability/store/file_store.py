@@ -56,6 +56,7 @@ class FileStore:
         create: whether an empty or missing directory becomes a store.
 
     Raises:
+        ArgumentError: ``max_bytes`` is negative.
         StoreError: the directory is neither empty nor a store, its marker is damaged, or it cannot be made.
         MissingDependency: xxhash is not installed.
     """
@@ -140,10 +141,11 @@ class FileStore:
             max_bytes: what the directory may hold afterwards; by default the store's budget.
 
         Raises:
-            StoreError: the directory cannot be written, or another process evicts for longer than this store waits.
+            StoreError: the directory cannot be written or is of a later version, or another process evicts for longer
+                than this store waits.
         """
         if self._directory.newer is not None:
-            raise StoreError(self._newer_text())
+            raise StoreError(self._directory.newer_text)
         try:
             done = self._evictor.recount(self.max_bytes if max_bytes is None else max_bytes)
         except (LockTimeout, OSError) as error:
@@ -165,9 +167,6 @@ class FileStore:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _newer_text(self) -> str:
-        return f"{self.root} has format {self._directory.newer} (fix: update statehal)"
 
     def _form(self, ref: PartRef) -> PartFormat:
         """The header of that part in every block, made once."""
@@ -196,7 +195,7 @@ class FileStore:
         outcomes = []
         for item in items:
             try:
-                outcome = act(*item) if newer is None else missed(Reason.NEWER_FORMAT, self._newer_text())
+                outcome = act(*item) if newer is None else missed(Reason.NEWER_FORMAT, self._directory.newer_text)
             except LockTimeout as timeout:
                 outcome = missed(Reason.BUSY, str(timeout))
             except OSError as error:

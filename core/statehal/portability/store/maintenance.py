@@ -1,7 +1,7 @@
 """Looking at a store's directory as a whole: what an operator asks; nothing here changes it."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def opened(root: str | Path) -> Directory:
     directory = Directory(Path(root))
     directory.open(create=False)
     if directory.newer is not None:
-        raise StoreError(f"{root} has format {directory.newer} (fix: update statehal)")
+        raise StoreError(directory.newer_text)
     return directory
 
 
@@ -138,7 +138,7 @@ def _verified(block: StoredBlock, part: StoredPart, namespace: Namespace | None)
     return DONE if claims.checksum is not None else missed(Reason.UNCHECKED, "it was written without a checksum")
 
 
-def _files(entries: Iterator[os.DirEntry[str]] | list[os.DirEntry[str]]) -> tuple[int, int]:
+def _files(entries: Iterable[os.DirEntry[str]]) -> tuple[int, int]:
     count = nbytes = 0
     for entry in entries:
         try:

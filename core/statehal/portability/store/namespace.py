@@ -8,7 +8,7 @@ from typing import Any
 
 from statehal.errors import ArgumentError
 from statehal.portability.grouping import Grouping
-from statehal.portability.store.encoding import canonical, digest
+from statehal.portability.store.encoding import canonical, digest, dump
 from statehal.portability.topology import Topology
 from statehal.spec import Attention, ConvRecurrent, Latent, Spec, dtype_name
 
@@ -105,7 +105,7 @@ class Namespace:
     @cached_property
     def spec_fingerprint(self) -> str:
         """SHA-256 of the encoding of ``document["spec"]``, 64 hexadecimal digits."""
-        return digest(json.dumps(self.document["spec"], sort_keys=True, separators=(",", ":")).encode())
+        return digest(dump(self.document["spec"]))
 
 
 def spec_document(spec: Spec) -> dict[str, Any]:

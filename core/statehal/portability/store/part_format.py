@@ -14,6 +14,7 @@ from statehal.portability.store import checksum
 from statehal.portability.store.encoding import canonical
 from statehal.portability.store.namespace import STORE_FORMAT, Namespace
 from statehal.portability.store.outcome import Outcome, Reason, missed
+from statehal.spec import itemsize
 
 FORMAT = "statehal part"
 LENGTH_BYTES = 8
@@ -36,6 +37,8 @@ DTYPES = {
     "int64": "I64",
 }
 """What safetensors calls the dtypes of state."""
+
+_ITEM_BYTES = {name: itemsize(dtype) for dtype, name in DTYPES.items()}
 
 _ZEROS = "0" * checksum.DIGITS
 _KEY = "k" * 64
@@ -196,14 +199,13 @@ def _digits(text: str) -> str | None:
 
 def _payload_bytes(entries: dict[str, Any]) -> int:
     """Bytes of tensors that follow each other without holes."""
-    sizes = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8}
     spans = []
     for name, entry in entries.items():
         match entry:
             case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)], **rest} if not rest:
-                if dtype not in DTYPES.values() or not all(type(size) is int and size >= 0 for size in shape):
+                if dtype not in _ITEM_BYTES or not all(type(size) is int and size >= 0 for size in shape):
                     raise PartError(f"its tensor {name!r:.40} has dtype {dtype!r:.20} and shape {shape!r:.40}")
-                if stop - start != prod(shape) * sizes.get(dtype, 1):
+                if stop - start != prod(shape) * _ITEM_BYTES[dtype]:
                     raise PartError(f"its tensor {name!r:.40} has offsets {start} to {stop} for shape {shape!r:.40}")
                 spans.append((start, stop))
             case _:

@@ -113,10 +113,11 @@ class Putter:
         if there or there.reason in _LEFT_ALONE:
             return there
         if there.reason is not Reason.ABSENT:
-            seen = os.stat(path, follow_symlinks=False)
-            moved = self._quarantine.take(path, seen, ref.namespace.digest, there.detail)
-            if not moved and there.reason is not Reason.CORRUPT:
-                return there  # somebody wrote it, and may want it
+            with suppress(FileNotFoundError):  # removed since it was looked at: nothing is in the way
+                seen = os.stat(path, follow_symlinks=False)
+                moved = self._quarantine.take(path, seen, ref.namespace.digest, there.detail)
+                if not moved and there.reason is not Reason.CORRUPT:
+                    return there  # somebody wrote it, and may want it
         if ref.namespace.digest not in self._described:
             self._directory.describe(ref.namespace)
             self._described.add(ref.namespace.digest)

@@ -17,7 +17,7 @@ class Quarantine:
         self._tally = tally
 
     def take(self, path: str, seen: os.stat_result, namespace: str, why: str) -> bool:
-        """Move a file there, unless another has taken its place since it was ``seen``.
+        """Move a file there, unless it was removed or another has taken its place since it was ``seen``.
 
         Returns:
             Whether it is out of the way. A directory that cannot be written keeps it, and it is a miss again for the
@@ -25,8 +25,7 @@ class Quarantine:
         """
         target = self._folder / namespace / Path(path).name
         try:
-            now = os.stat(path, follow_symlinks=False)
-            if (now.st_ino, now.st_dev) != (seen.st_ino, seen.st_dev):
+            if not _is_there(path, seen):
                 return True
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, target)
@@ -36,3 +35,11 @@ class Quarantine:
         self._tally.add("quarantined", "parts")
         logger.warning("%s; moved to %s", why, target)
         return True
+
+
+def _is_there(path: str, seen: os.stat_result) -> bool:
+    try:
+        now = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (now.st_ino, now.st_dev) == (seen.st_ino, seen.st_dev)

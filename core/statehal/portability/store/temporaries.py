@@ -75,7 +75,7 @@ class Temporary:
 
 def sweep(directory: Path) -> int:
     """Remove the temporaries whose writers are dead, and return how many there were."""
-    return sum(map(_removed, abandoned(directory)))
+    return sum(map(unlinked, abandoned(directory)))
 
 
 def abandoned(directory: Path) -> Iterator[str]:
@@ -97,7 +97,8 @@ def abandoned(directory: Path) -> Iterator[str]:
             os.close(fd)
 
 
-def _removed(path: str) -> bool:
+def unlinked(path: str) -> bool:
+    """Remove a file; ``False`` where another process has, or may and this one may not."""
     try:
         os.unlink(path)
     except OSError:

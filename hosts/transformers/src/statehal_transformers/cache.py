@@ -10,7 +10,7 @@ import torch
 from statehal.errors import ArgumentError
 from statehal_transformers.compat import Cache
 from statehal_transformers.layers import PooledLayer, PooledSlidingLayer
-from statehal_transformers.linear_layers import PooledHybridLayer, PooledHybridSlidingLayer, PooledLinearLayer
+from statehal_transformers.linear_layers import PooledHybridLayer, PooledLinearLayer
 from statehal_transformers.steps import Steps
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class PooledCache(Cache):
     """The state of one batch, for ``generate`` and ``forward``; made by ``PoolHost.new_cache``.
 
-    It stands in for ``DynamicCache``: what its layers return is equal in shape, strides and every bit. Beam search
+    It stands in for ``DynamicCache``: the keys and values that its layers return are equal in shape, strides and every
+    bit. Conv layers return no state but a token for ``PoolHost.routed``; recurrent states are copies. Beam search
     shares pages and copies a partly filled one before the first write into it. Use it as a context manager, or call
     ``release``; the pages of a cache that was forgotten come back with the host's next cache or step.
     """
@@ -144,7 +145,7 @@ class PooledCache(Cache):
             return PooledLinearLayer(steps, conv, index)
         if conv is None:
             return (PooledLayer if group.window is None else PooledSlidingLayer)(steps, group, index)
-        return (PooledHybridLayer if group.window is None else PooledHybridSlidingLayer)(steps, group, conv, index)
+        return PooledHybridLayer(steps, group, conv, index)
 
     def _linear(self, layer: int) -> PooledLinearLayer:
         found = self.layers[layer]

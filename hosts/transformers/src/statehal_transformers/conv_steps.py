@@ -63,7 +63,7 @@ class ConvSteps:
         if not self.slots.rows:
             self._ids.clear()
             self.slots.rows[:], fresh = fresh[:batch], fresh[batch:]
-        self.slots.saved = [fresh[i * batch : (i + 1) * batch] for i in range(saved)]
+        self.slots.saved[:] = [fresh[i * batch : (i + 1) * batch] for i in range(saved)]
         self._first = first
 
     def ids(self, group: ConvGroup) -> "KernelIds":

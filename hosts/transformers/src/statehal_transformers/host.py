@@ -17,7 +17,7 @@ from statehal_transformers.conv_group import ConvGroup, conv_group
 from statehal_transformers.groups import LayerGroup, layer_group
 from statehal_transformers.paged_attention import reading_pages
 from statehal_transformers.routes import conv_modules, routed
-from statehal_transformers.specs import model_specs
+from statehal_transformers.specs import FIX, model_specs
 
 if TYPE_CHECKING:
     from statehal.binding import Binding
@@ -76,12 +76,17 @@ class PoolHost:
             backend: by name; otherwise the best one that is ready for the device.
 
         Raises:
-            Unsupported: a layer type that the pooled cache does not keep; names it.
+            Unsupported: a layer type that the pooled cache does not keep, or convolutions that cannot be routed.
             PlanError: the budget is too small; names the numbers.
             BackendError: no backend, or not the one asked for, can run.
         """
         binding = statehal.bind(torch.empty(0, device=model.device).device, backend=backend)  # with the device's number
-        specs = model_specs(model, draft_tokens)
+        specs, modules = model_specs(model, draft_tokens), conv_modules(model)
+        if not modules and any(isinstance(spec, ConvRecurrent) for spec in specs):
+            raise Unsupported(
+                f"{model.config.model_type!r} keeps conv states, but calls no causal_conv1d_fn that could be routed "
+                f"to the pool {FIX}"
+            )
         plan = binding.plan(specs, total_bytes=total_bytes, tokens=tokens, requests=requests, page_size=page_size)
         pool = binding.allocate(plan)
         return cls(
@@ -93,7 +98,7 @@ class PoolHost:
             len({layer for spec in specs for layer in spec.layers}),
             cache_keyword(model),
             model,
-            conv_modules(model),
+            modules,
         )
 
     def routed(self) -> AbstractContextManager[None]:

@@ -8,7 +8,7 @@ from statehal.errors import ArgumentError, Unsupported
 from statehal_transformers.compat import LinearCacheLayer
 from statehal_transformers.conv_group import ConvGroup
 from statehal_transformers.groups import LayerGroup
-from statehal_transformers.layers import PooledLayer, PooledSlidingLayer, ask_the_cache
+from statehal_transformers.layers import PooledLayer, ask_the_cache
 from statehal_transformers.steps import Part, Steps
 
 
@@ -134,27 +134,12 @@ class PooledLinearLayer(LinearCacheLayer):
 class PooledHybridLayer(PooledLinearLayer, PooledLayer):
     """A layer that attends and convolves."""
 
-    is_compileable = False
-
     def __init__(self, steps: Steps, group: LayerGroup, conv_group: ConvGroup, layer: int) -> None:
         PooledLayer.__init__(self, steps, group, layer)
         PooledLinearLayer.__init__(self, steps, conv_group, layer)
 
     lazy_initialization = PooledLayer.lazy_initialization
     get_max_length = PooledLayer.get_max_length
-
-
-class PooledHybridSlidingLayer(PooledLinearLayer, PooledSlidingLayer):
-    """A layer that attends within a window and convolves."""
-
-    is_compileable = False
-
-    def __init__(self, steps: Steps, group: LayerGroup, conv_group: ConvGroup, layer: int) -> None:
-        PooledSlidingLayer.__init__(self, steps, group, layer)
-        PooledLinearLayer.__init__(self, steps, conv_group, layer)
-
-    lazy_initialization = PooledSlidingLayer.lazy_initialization
-    get_max_length = PooledSlidingLayer.get_max_length
 
 
 class ConvState:

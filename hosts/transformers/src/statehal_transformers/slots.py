@@ -20,8 +20,9 @@ class Slots:
     forward pass writes all of them, so ``own`` gives each its own before it.
 
     Attributes:
-        rows: one handle of one slot a sequence; the list stays the same object for the life of the batch.
-        saved: checkpoints of the last pass without its newest 1, 2, .. tokens: a slot a sequence each.
+        rows: one handle of one slot a sequence.
+        saved: checkpoints of the last pass without its newest 1, 2, .. tokens: a slot a sequence each. Both lists stay
+            the same objects: a cache's finalizer holds them.
     """
 
     def __init__(self, pool: "StatePool") -> None:
@@ -57,8 +58,8 @@ class Slots:
         holders: dict[int, int] = {}
         shared = []
         for place, row in enumerate(self.rows):
-            ((slot,), family) = row.ids, row.lease.family
-            left = holders.setdefault(slot, max(member.refs[slot] for member in family.members))
+            (slot,), (count,) = row.ids, row.holders
+            left = holders.setdefault(slot, count)
             if left > 1:  # the last holder keeps it
                 shared.append(place)
             holders[slot] = left - 1

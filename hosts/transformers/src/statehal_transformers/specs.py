@@ -13,7 +13,7 @@ from statehal_transformers.compat import DynamicCache, PreTrainedConfig, cache_k
 FIX = "(fix: use transformers' DynamicCache for this model)"
 ATTENTION = ("full_attention", "sliding_attention")
 LINEAR = ("conv", "linear_attention")
-HYBRID = ("hybrid", "hybrid_sliding")
+HYBRID = "hybrid"
 
 
 class LayerKind(NamedTuple):
@@ -37,7 +37,7 @@ def layer_kinds(config: PreTrainedConfig) -> list[LayerKind]:
         raise Unsupported(f"{config.model_type!r} is an encoder-decoder: cross_attention is not kept here {FIX}")
     kinds = []
     for layer, (kind, kwargs) in enumerate(zip(*get_layer_types_and_kwargs(decoder), strict=True)):
-        if kind not in (*ATTENTION, *LINEAR, *HYBRID):
+        if kind not in (*ATTENTION, *LINEAR, HYBRID):
             raise Unsupported(
                 f"layer {layer} of {decoder.model_type!r} is of type {kind}: the pooled cache keeps "
                 f"{', '.join((*ATTENTION, *LINEAR))} and hybrid layers {FIX}"
@@ -88,7 +88,7 @@ def _dry_run(model: Any) -> Iterable[Any]:
 
 def _layer_specs(layer: int, kind: LayerKind, kept: Any, own: Any, draft_tokens: int) -> Iterator[Spec]:
     """The specs of one layer, all as if it were layer 0, so that equal ones are one."""
-    if kind.kind in (*LINEAR, *HYBRID):
+    if kind.kind in (*LINEAR, HYBRID):
         conv, state = kept.conv_states[0], kept.recurrent_states[0]
         if conv is None:
             raise Unsupported(f"layer {layer} of {own.model_type!r} keeps a recurrent state and no conv state {FIX}")
@@ -102,7 +102,7 @@ def _layer_specs(layer: int, kind: LayerKind, kept: Any, own: Any, draft_tokens:
             state=None if state is None else tuple(state.shape[1:]),
             state_dtype="float32" if state is None else str(state.dtype),
         )
-    if kind.kind in (*ATTENTION, *HYBRID):
+    if kind.kind in (*ATTENTION, HYBRID):
         (_, heads, _, width), value_width = kept.keys.shape, kept.values.shape[3]
         dtype, window = str(kept.keys.dtype), kind.window
         if heads == 1 and getattr(own, "kv_lora_rank", None) == width and own.qk_rope_head_dim == value_width:

@@ -27,10 +27,11 @@ class AscendKVWriter:
         self._arguments = KVArguments(request)
         self._pages = {field.name: Pages(sub, field.name) for field in sub.layout.fields}
         self._pair: Pair | None = None
-        first = self._pages["k" if "k" in self._pages else "latent"]
-        if "k" in self._pages and _equal(first, self._pages["v"]):
-            self._pair = pair(first.dtype, fractal=first.fractal)
-        self._single: Single | None = None if first.fractal or not first.dense else single(first.dtype)
+        if "k" in self._pages and _equal(self._pages["k"], self._pages["v"]):
+            self._pair = pair(self._pages["k"].dtype, fractal=self._pages["k"].fractal)
+        self._singles: dict[str, Single | None] = {
+            name: single(pages.dtype) for name, pages in self._pages.items() if pages.dense and not pages.fractal
+        }
 
     def write(
         self,
@@ -127,10 +128,11 @@ class AscendKVWriter:
         """Store rows of one field."""
         pages = self._pages[name]
         live, slots = pages.find(tensors)
-        if self._single is None:
+        store = self._singles.get(name)
+        if store is None:
             pages.store(layer, slots, masked(rows, live))
         elif rows.shape[0]:
-            self._single(masked(rows, live).contiguous(), pages.cache(layer), slots.to(torch.int32))
+            store(masked(rows, live).contiguous(), pages.cache(layer), slots.to(torch.int32))
 
 
 def _equal(keys: Pages, values: Pages) -> bool:

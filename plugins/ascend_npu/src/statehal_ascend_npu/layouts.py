@@ -18,6 +18,9 @@ CHANNELS = 16
 ALIGN = 32
 """Rows and fields start at multiples of this many bytes: a block of an NPU's memory accesses."""
 
+PIECE = 32
+"""Bytes of a piece that rows in the NZ format are cut into."""
+
 
 def pool_layout(spec: Spec, page_size: int) -> PoolLayout:
     """Page-major, ND, or NZ where ``STATEHAL_ASCEND_NPU_KV`` says so and every row is whole fractals.
@@ -26,7 +29,7 @@ def pool_layout(spec: Spec, page_size: int) -> PoolLayout:
     form for hosts that read rows. Scales and extra fields, whose narrow blocks would widen the page, have the page
     form.
     """
-    fractals = all(field.row_shape[-1] * itemsize(field.dtype) % 32 == 0 for field in spec.fields())
+    fractals = all(field.row_shape[-1] * itemsize(field.dtype) % PIECE == 0 for field in spec.fields())
     fractal = KV.choice() == "NZ" and fractals
     made = nz(spec, page_size) if fractal else page_major(spec, page_size, align=ALIGN)
     dense: tuple[FormKind, ...] = ("block",) if fractal else ("block", "row")

@@ -48,7 +48,9 @@ def _on_npus(device: str, root: Path) -> Probe:
         fix = "install the Ascend driver, and hand the device nodes to the container"
         return Probe("unavailable", reason, fix, details)
     if not version:
-        fix = f"install the torch_npu of this torch: pip install torch_npu=={installed('torch') or ''}".rstrip("=")
+        # a build of torch, such as 2.13.0+cpu, is no version that torch_npu has
+        release = installed("torch").partition("+")[0]
+        fix = "install the torch_npu of this torch: pip install torch_npu" + (f"=={release}" if release else "")
         return Probe("unavailable", "torch_npu is not installed", fix, details)
     return _on_a_chip(device, details)
 

@@ -207,7 +207,6 @@ Packed::Packed(const Ids& query_start_loc, int64_t sequences, int64_t tokens) : 
 void conv_prefill(
     const Slots& slots, const Layer& layer, const Flow& flow, const Sequences& sequences, const Snapshots& snapshots) {
   const Packed packed(sequences.query_start_loc, sequences.count, flow.tokens);
-  zero_bytes(slots.row_bytes());
   const int64_t bytes = flow.tokens * slots.channels * itemsize(flow.dtype);
   const int64_t worth = std::max<int64_t>(1, std::min<int64_t>(flow.threads, bytes / THREAD_BYTES));
   const int64_t most = sequences.forked ? PART : slots.channels;

@@ -103,7 +103,8 @@ Heads heads_of(nb::handle tensor) { return heads_of(tensor_of(tensor)); }
 bool fits(const Tensor& x, int64_t tokens, const Layer& layer, bool scaled) {
   const Rows& rows = layer.rows->rows;
   const bool wide = x.dtype >= Dtype::float32 && x.dtype <= Dtype::float16;
-  const bool exact = x.dtype == layer.dtype && !(scaled || layer.scales), cast = layer.dtype >= Dtype::e4m3fn && wide;
+  const bool exact = x.dtype == layer.dtype && x.dtype != Dtype::other && !(scaled || layer.scales);
+  const bool cast = layer.dtype >= Dtype::e4m3fn && layer.dtype <= Dtype::int8 && wide;
   return (exact || cast) && x.axes == 3 && x.shape[0] == tokens && x.shape[1] == rows.heads &&
          x.shape[1] * x.shape[2] * rows.size == rows.run * rows.runs && (x.strides[2] == 1 || x.shape[2] < 2);
 }

@@ -217,13 +217,6 @@ void zero_pages(nb::handle pages, nb::handle to, int threads) {
   on_items(kernels().zero_pages, call, view.shape[0], call.pairs * call.bytes, threads);
 }
 
-// What benchmarks measure by.
-void copy_rows(nb::handle source, nb::handle to) {
-  const Tensor from = tensor_of(source), target = tensor_of(to);
-  if (from.numel() * from.size != target.numel() * target.size) throw nb::value_error("expected as many bytes");
-  kernels().copy(target.data, from.data, from.numel() * from.size);
-}
-
 }  // namespace
 }  // namespace statehal
 
@@ -237,6 +230,5 @@ void init_memory(nb::module_& m) {
         nb::arg("threads"));
   m.def("first_outside", &first_outside, nb::arg("ids"), nb::arg("count"));
   m.def("copy_pages", &copy_pages, nb::arg("view"), nb::arg("source"), nb::arg("to"), nb::arg("threads"));
-  m.def("copy_rows", &copy_rows, nb::arg("source"), nb::arg("to"));
   m.def("zero_pages", &zero_pages, nb::arg("view"), nb::arg("pages"), nb::arg("threads"));
 }

@@ -49,14 +49,13 @@ struct PagesCall {
   bool stream;
 };
 
-// Each works on items [begin, end) of a call, ids or ranges of pages; but `copy`, the loop that benchmarks measure by.
+// Each works on items [begin, end) of a call, ids or ranges of pages.
 struct MemoryKernels {
   void (*translate)(const TranslateCall&, int64_t begin, int64_t end);
   void (*gather)(const RowsCall&, int64_t begin, int64_t end);
   void (*scatter)(const RowsCall&, int64_t begin, int64_t end);
   void (*copy_pages)(const PagesCall&, int64_t begin, int64_t end);
   void (*zero_pages)(const PagesCall&, int64_t begin, int64_t end);
-  void (*copy)(char* to, const char* from, int64_t bytes);
 };
 
 STATEHAL_IN_EVERY_ISA(extern const MemoryKernels memory_kernels)

@@ -178,7 +178,6 @@ extern const MemoryKernels memory_kernels{
     run<RowsCall, scatter_rows<false>, scatter_rows<true>>,
     run<PagesCall, copy_pages<false>, copy_pages<true>>,
     zero_pages,
-    copy<false>,
 };
 
 }  // namespace STATEHAL_ISA

@@ -72,7 +72,7 @@ class CpuCausalConv1d:
         )  # fmt: skip
         weights = self._weights[layer]
         taps = weights.taps()
-        result = torch.empty(x.shape, dtype=x.dtype) if out is None else out
+        result = x.new_empty(x.shape) if out is None else out
         has = (0, 0) if has_initial_state is None else (has_initial_state.data_ptr(), has_initial_state.stride(0))
         saved, count = [], 0
         if snapshots is not None and ids.snapshots is not None:
@@ -88,7 +88,7 @@ class CpuCausalConv1d:
         ids = self._arguments.decode(layer, x, slots, out)
         weights = self._weights[layer]
         taps = weights.taps()
-        result = torch.empty(x.shape, dtype=x.dtype) if out is None else out
+        result = x.new_empty(x.shape) if out is None else out
         self._slots.decode(
             self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride(0), result.data_ptr(), result.stride(0),
             x.shape[0], taps, weights.silu, ids.data_ptr(), ids.stride(0), ids.dtype is _WIDE, torch.get_num_threads(),
@@ -108,7 +108,7 @@ class CpuCausalConv1d:
         ids = self._arguments.verify(layer, x, slots, query_start_loc=query_start_loc, parents=parents, out=out)
         weights = self._weights[layer]
         taps = weights.taps()
-        result = torch.empty(x.shape, dtype=x.dtype) if out is None else out
+        result = x.new_empty(x.shape) if out is None else out
         self._slots.verify(
             self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride(0), result.data_ptr(), result.stride(0),
             x.shape[0], taps, weights.silu, *_index(ids), ids.shape[0], *_index(query_start_loc), *_index(parents),
@@ -148,7 +148,7 @@ class CpuCausalConv1d:
     def read_state(self, slots: KernelIds) -> Tensor:
         ids, spec = self._arguments.read_state(slots), self._spec
         shape = len(spec.layers), ids.shape[0], spec.width - 1, spec.channels
-        state = torch.empty(shape, dtype=getattr(torch, spec.dtype))
+        state = self._buffer.new_empty(shape, dtype=getattr(torch, spec.dtype))
         self._slots.read_state(*_index(ids), ids.shape[0], state.data_ptr())
         return state
 

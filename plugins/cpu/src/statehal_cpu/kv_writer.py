@@ -75,7 +75,7 @@ class CpuKVWriter:
             layer, ids, q, k, v, positions, cos_sin, rope_sections=rope_sections, q_norm=q_norm, k_norm=k_norm,
             eps=eps, q_out=q_out, k_out=k_out, k_scale=k_scale, v_scale=v_scale,
         )  # fmt: skip
-        result = torch.empty(q.shape, dtype=q.dtype) if q_out is None else q_out
+        result = q.new_empty(q.shape) if q_out is None else q_out
         self._native.kv_rope_write(
             self._keys[layer], self._values[layer], tensors, q, k, v, result, k_out, positions, cos_sin, rope_sections,
             interleaved, q_norm, k_norm, eps, k_scale, v_scale, torch.get_num_threads(),

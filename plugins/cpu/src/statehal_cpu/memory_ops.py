@@ -75,7 +75,7 @@ class CpuMemoryOps(Transfers):
     def gather(self, view: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
         require_gather_out(view, ids, out)
         if out is None:
-            out = torch.empty((*ids.shape, *view.shape[1:]), dtype=view.dtype)
+            out = view.new_empty((*ids.shape, *view.shape[1:]))
         self._native.gather(view, ids, out, torch.get_num_threads())
         return out
 

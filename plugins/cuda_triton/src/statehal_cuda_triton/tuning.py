@@ -1,22 +1,12 @@
 """Tile sizes by compute capability."""
 
-from dataclasses import dataclass, field
 from functools import cache
 
 import torch
 from triton import knobs
 
 from statehal_triton_ops.conv.tuning import ConvTuning
-from statehal_triton_ops.tuning import KVTuning
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """Of all operations on one device."""
-
-    kv: KVTuning = field(default_factory=KVTuning)
-    conv: ConvTuning = field(default_factory=ConvTuning)
-
+from statehal_triton_ops.tuning import KVTuning, Tuning
 
 _SM89 = Tuning(KVTuning(fp8_by_ptx=True))
 

@@ -23,6 +23,9 @@ NAN = 0x80
 FINITE = {"float8_e4m3fn": 0x7E, "float8_e5m2": 0x7B}
 """The largest finite code of the OCP formats; those above it are NaN, and in e5m2 first infinity."""
 
+OTHER = dict(zip((*OCP, *FNUZ), (*FNUZ, *OCP), strict=True))
+"""By fp8 format, that of the other family with as many mantissa bits."""
+
 
 def reencoded(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, float]:
     """The same values in the other fp8 format of as many mantissa bits, and what their scale is multiplied with.
@@ -49,10 +52,9 @@ def reencoded(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, float]:
         ArgumentError: the formats are no such pair, or a code has no equal; says which and how many.
     """
     given, wanted = (str(one).removeprefix("torch.") for one in (rows.dtype, dtype))
-    pairs = dict(zip((*OCP, *FNUZ), (*FNUZ, *OCP), strict=True))
-    if pairs.get(given) != wanted:
+    if OTHER.get(given) != wanted:
         raise ArgumentError(
-            f"rows of {given} as {wanted}: expected one of {', '.join(f'{a} as {b}' for a, b in pairs.items())}"
+            f"rows of {given} as {wanted}: expected one of {', '.join(f'{a} as {b}' for a, b in OTHER.items())}"
         )
     codes, to_fnuz = rows.detach().view(torch.uint8), wanted in FNUZ
     magnitude = codes & 0x7F
@@ -82,13 +84,13 @@ def tell_foreign(spec: Spec, target: Target) -> None:
 
 def _foreign(spec: Spec, target: Target) -> Iterator[str]:
     for field in spec.fields():
-        if target.native and field.dtype in (*OCP, *FNUZ) and field.dtype not in target.fp8:
+        if target.native and field.dtype in OTHER and field.dtype not in target.fp8:
             yield field.dtype
 
 
 @cache
 def _tell(name: str, dtype: str, target: Target) -> None:
-    native = dict(zip((*OCP, *FNUZ), (*FNUZ, *OCP), strict=True))[dtype]
+    native = OTHER[dtype]
     logger.warning(
         "sub-pool %r keeps %s, for which %s has no instructions: a kernel that took its bytes for %s would read every "
         "value %s (fix: dtype=%r, or kernels that decode by the view's dtype)",

@@ -1,20 +1,10 @@
 """Tile sizes by target."""
 
-from dataclasses import dataclass, field
 from functools import cache
 
 from statehal_hip.targets import TARGETS, target_of
 from statehal_triton_ops.conv.tuning import ConvTuning
-from statehal_triton_ops.tuning import KVTuning
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """Of all operations on one device."""
-
-    kv: KVTuning = field(default_factory=KVTuning)
-    conv: ConvTuning = field(default_factory=ConvTuning)
-
+from statehal_triton_ops.tuning import KVTuning, Tuning
 
 WAVE64 = Tuning(KVTuning(num_warps=2), ConvTuning(lanes=64, warps=1))
 """As many threads a program as with waves of 32, in half as many waves."""

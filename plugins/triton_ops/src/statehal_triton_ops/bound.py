@@ -18,8 +18,8 @@ def facts(arguments: Iterable[Any], found: list[Any]) -> int | None:
     """Append what Triton's JIT may specialise a kernel on, and return the index of the device that tensors are on.
 
     They tell apart at least what Triton tells apart: of a tensor its dtype, whether it starts at 16 bytes, and on AMD
-    whether its storage has 2 GiB; of an integer whether 16 divides it, whether it is one, and whether it has 32 bits;
-    of a float that it is one, and of anything else its value.
+    whether its storage has 2 GiB; of an integer of 64 bits whether 16 divides it, whether it is one, and whether it
+    has 32 bits; of a float or bool that it is one, and of anything else its value.
 
     Returns:
         Torch's number of the device, -1 of the host, ``None`` without a tensor.
@@ -30,7 +30,7 @@ def facts(arguments: Iterable[Any], found: list[Any]) -> int | None:
     device: int | None = None
     for one in arguments:
         if type(one) is int:
-            found.append((not one & 15) | (one == 1) << 1 | (not -_LARGEST <= one <= _LARGEST) << 2)
+            found.append((not one & 15) | (one == 1) << 1 | (not ~_LARGEST <= one <= _LARGEST) << 2)
         elif isinstance(one, Tensor):
             found.append(one.dtype)
             found.append(not one.data_ptr() & 15)
@@ -43,7 +43,7 @@ def facts(arguments: Iterable[Any], found: list[Any]) -> int | None:
             if inner is not None:
                 device = _one_device(device, inner)
         else:
-            found.append(type(one) if isinstance(one, float) else one)
+            found.append(type(one) if isinstance(one, bool | float) else one)
     return device
 
 

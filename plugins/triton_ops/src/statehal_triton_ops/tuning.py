@@ -1,6 +1,8 @@
-"""How KV writes divide and do their work, which a plugin chooses by device."""
+"""How kernels divide and do their work, which a plugin chooses by device."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from statehal_triton_ops.conv.tuning import ConvTuning
 
 
 @dataclass(frozen=True)
@@ -17,3 +19,11 @@ class KVTuning:
     tile: int = 2048
     num_warps: int = 4
     fp8_by_ptx: bool = False
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Of all operations on one device."""
+
+    kv: KVTuning = field(default_factory=KVTuning)
+    conv: ConvTuning = field(default_factory=ConvTuning)

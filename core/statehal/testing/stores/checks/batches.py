@@ -1,6 +1,8 @@
 """A batch has an outcome an item; one item is none of another's business."""
 
 import threading
+from collections.abc import Callable
+from functools import partial
 
 from statehal.errors import ArgumentError
 from statehal.testing.stores.blocks import block, found, payload, stored
@@ -42,12 +44,12 @@ def check_a_buffer_that_does_not_fit_is_refused_before_anything_is_done(target: 
     store, (first, second, *_) = target.open(), block(0)
     size = second.part.nbytes
     for length in (0, size - 1, size + 1, 2 * size):
-        _refused(lambda n=length: store.put([(first, payload(first)), (second, bytes(n))]), f"put of {length} bytes")
+        _refused(partial(store.put, [(first, payload(first)), (second, bytes(length))]), f"put of {length} bytes")
     assert found(store, first) == ["absent"], "part of a refused batch was stored"
     stored(store, first, second)
     memory = bytearray(b"\xa5" * first.part.nbytes)
     for length in (0, size - 1, size + 1, 2 * size):
-        _refused(lambda n=length: store.get([(first, memory), (second, bytearray(n))]), f"get into {length} bytes")
+        _refused(partial(store.get, [(first, memory), (second, bytearray(length))]), f"get into {length} bytes")
     _refused(lambda: store.get([(first, memory), (second, bytes(size))]), "get into bytes that cannot be written")
     assert memory == b"\xa5" * len(memory), "part of a refused batch was read"
 
@@ -92,8 +94,7 @@ def check_threads_do_not_mix(target: StoreTarget) -> None:
     assert not bad, "; ".join(bad)
 
 
-def _refused(call: object, what: str) -> None:
-    assert callable(call)
+def _refused(call: Callable[[], object], what: str) -> None:
     try:
         call()
     except ArgumentError:

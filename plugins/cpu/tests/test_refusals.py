@@ -1,0 +1,118 @@
+"""What the extension would read or write at a wrong address if it were let through: refused, and no byte is stored."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from statehal import Attention, ConvRecurrent, Latent, bind
+from statehal.binding import Binding
+from statehal.errors import ArgumentError
+from statehal.ids import KernelIds
+from statehal.pool import StatePool
+from statehal.spec import DTYPES
+
+QUANTISED = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "int8"}
+WIDE = {"float32", "bfloat16", "float16"}
+GIVEN = sorted({*DTYPES, "bool", "int16", "uint16", "uint32", "float64", "complex64", "float8_e8m0fnu"})
+TOKENS, HEADS, DIM = 16, 2, 16
+
+
+def pool_of(hal: Binding, *specs: Attention | ConvRecurrent | Latent) -> StatePool:
+    return hal.allocate(hal.plan(list(specs), tokens=2 * TOKENS, requests=4))
+
+
+def tokens_of(pool: StatePool, name: str) -> KernelIds:
+    ids: KernelIds = pool[name].kernel_ids(pool.alloc(TOKENS, name).token_ids())
+    return ids
+
+
+@pytest.mark.parametrize("scale", [None, 0.5])
+@pytest.mark.parametrize("stored", DTYPES)
+def test_rows_of_every_other_dtype(stored: str, scale: float | None) -> None:
+    hal = bind("cpu", "cpu")
+    pool = pool_of(hal, Attention("kv", (0,), kv_heads=HEADS, head_dim=DIM, dtype=stored))
+    ids, writer = tokens_of(pool, "kv"), hal.kv(pool["kv"])
+    fits = (WIDE if stored in QUANTISED else set()) | ({stored} if scale is None else set())
+    if scale is not None and stored not in QUANTISED:
+        fits = set()
+    before, taken = pool.buffer.clone(), set()
+    for name in GIVEN:
+        rows = torch.empty(TOKENS, HEADS, DIM, dtype=getattr(torch, name))
+        try:
+            writer.write(0, ids, rows, rows, k_scale=scale, v_scale=scale)
+        except ArgumentError:
+            assert torch.equal(pool.buffer, before), f"{name} was refused after it had been stored"
+        else:
+            taken.add(name)
+            pool.buffer.copy_(before)
+    assert taken == fits
+
+
+KV = Attention("kv", (0,), kv_heads=HEADS, head_dim=DIM, dtype="bfloat16")
+LATENT = Latent("mla", (0,), kv_lora_rank=16, qk_rope_head_dim=8, dtype="bfloat16")
+CONV = ConvRecurrent("conv", (0,), 64, 4, "bfloat16", verify_tokens=4)
+ROWS = torch.zeros(TOKENS, HEADS, DIM, dtype=torch.bfloat16)
+X = torch.zeros(3, 64, dtype=torch.bfloat16)
+DRAFTS = torch.zeros(12, 64, dtype=torch.bfloat16)
+ONES = torch.ones(3, dtype=torch.int32)
+Call = Callable[[], Any]
+
+
+def calls(hal: Binding, pool: StatePool, tokens: KernelIds, latents: KernelIds, slots: KernelIds) -> dict[str, Call]:
+    kv, mla, conv = hal.kv(pool["kv"]), hal.kv(pool["mla"]), hal.conv(pool["conv"])
+    conv.prepare(0, torch.zeros(64, 4))
+    positions, table, loc = torch.arange(TOKENS), torch.zeros(TOKENS, DIM), torch.arange(4)
+    content, key = ROWS[:, 0], ROWS[:, 1, :8]
+    return {
+        "write": lambda: kv.write(0, tokens, ROWS, ROWS),
+        "rope_write": lambda: kv.rope_write(0, tokens, ROWS, ROWS, ROWS, positions, table),
+        "write_latent": lambda: mla.write_latent(0, latents, content, key),
+        "move": lambda: kv.move(tokens, tokens),
+        "prefill": lambda: conv.prefill(0, X, loc, slots),
+        "decode": lambda: conv.decode(0, X, slots),
+        "verify": lambda: conv.verify(0, DRAFTS, slots),
+        "commit": lambda: conv.commit(slots, ONES),
+        "copy_slots": lambda: conv.copy_slots(slots, slots),
+        "zero_slots": lambda: conv.zero_slots(slots),
+        "read_state": lambda: conv.read_state(slots),
+    }
+
+
+def scene(backend: str, *, ids_on: str = "cpu") -> dict[str, Call]:
+    hal = bind("cpu", backend)
+    pool = pool_of(hal, KV, LATENT, CONV)
+    made = (tokens_of(pool, "kv"), tokens_of(pool, "mla"), pool["conv"].kernel_ids(pool.alloc(3, "conv").page_ids()))
+    tokens, latents, slots = (one.space.assume(*(part.to(ids_on) for part in one.tensors)) for one in made)
+    return calls(hal, pool, tokens, latents, slots)
+
+
+METHODS = sorted(scene("reference"))
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("method", METHODS)
+def test_ids_on_another_device(backend: str, method: str) -> None:
+    call = scene(backend, ids_on="meta")[method]
+    with pytest.raises(ArgumentError, match=r" is torch.int\d\d \[\d+\] on meta: expected int32 or int64 .* on cpu$"):
+        call()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_default_device_is_not_asked(method: str) -> None:
+    """Engines set it to their accelerator, and results of the host lie on the host."""
+    call = scene("cpu")[method]
+    with torch.device("meta"):
+        result = call()
+    assert not isinstance(result, Tensor) or result.device.type == "cpu"
+
+
+def test_the_default_device_has_no_say_in_memory_of_the_host() -> None:
+    memory, view = bind("cpu", "cpu").memory, torch.ones(3, 4)
+    ids = torch.tensor([2, 7])
+    with torch.device("meta"):
+        rows, pinned = memory.gather(view, ids), memory.alloc_pinned(8)
+    assert rows.tolist() == [[1.0] * 4, [0.0] * 4]
+    assert (pinned.device.type, pinned.dtype, pinned.shape) == ("cpu", torch.uint8, (8,))
