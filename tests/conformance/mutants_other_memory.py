@@ -77,6 +77,10 @@ def _clamped(right: Any) -> Any:
     return lambda view, ids, *, out=None: right(view, ids.clamp(max=view.shape[0] - 1), out=out)
 
 
+def _by_column(right: Any) -> Any:
+    return lambda view, ids, *, out=None: right(view, ids.t().reshape(ids.shape) if ids.dim() == 2 else ids, out=out)
+
+
 def _below_first(right: Any) -> Any:
     return lambda view, ids, rows, *, first: right(view, ids, rows, first=0)
 
@@ -159,6 +163,11 @@ MUTANTS = [
         "gather fills out as if its rows lay together",
         OPS + "gather_reads_rows_and_zeros_for_padding",
         _method("gather", _together),
+    ),
+    Mutant(
+        "gather takes the ids of a batch by column",
+        OPS + "gather_reads_rows_and_zeros_for_padding",
+        _method("gather", _by_column),
     ),
     Mutant("scatter writes below first", OPS + "scatter_writes_these_rows_alone", _method("scatter", _below_first)),
     Mutant(

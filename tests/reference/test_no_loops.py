@@ -119,6 +119,7 @@ def test_memory_operations() -> None:
     check(lambda n: lambda: ops.copy_pages((pages,), ids[:n], ids[:n]))
     check(lambda n: lambda: ops.zero_pages((pages,), ids[:n]))
     check(lambda n: lambda: ops.gather(view, ids[:n]))
+    check(lambda n: lambda: ops.gather(view, ids.view(-1, 1)[:n]))
     check(lambda n: lambda: ops.scatter(view, ids[:n], torch.ones(80, 3)[:n], first=4))
 
 

@@ -68,11 +68,12 @@ class MemoryOps(Protocol):
 
         Args:
             view: ``[rows, *row_shape]``.
-            ids: integers ``[n]``; a negative id and one past the view give a zero row.
-            out: ``[n, *row_shape]``, any strides; written.
+            ids: integers ``[n]`` or ``[batch, n]``; a negative id and one past the view give a zero row.
+            out: ``[*ids.shape, *row_shape]``, any strides; written. Of a batch, so, rows can be read in the order of an
+                attention that has heads before tokens.
 
         Returns:
-            ``out``, or a new dense tensor ``[n, *row_shape]``.
+            ``out``, or a new dense tensor ``[*ids.shape, *row_shape]``.
         """
         ...
 

@@ -58,12 +58,15 @@ class ReferenceMemoryOps(Transfers):
 
     def gather(self, view: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
         require_gather_out(view, ids, out)
-        mask, safe = live(ids, 0, view.shape[0])
         if out is None:
             out = torch.empty((*ids.shape, *view.shape[1:]), dtype=view.dtype, device=view.device)
         stored, rows = as_words(view, out.detach())
-        torch.index_select(stored, 0, safe, out=rows)
-        blank_(rows, mask)
+        mask, safe = live(ids.reshape(-1), 0, view.shape[0])
+        found = rows if ids.dim() == 1 else rows.new_empty((safe.numel(), *rows.shape[2:]))
+        torch.index_select(stored, 0, safe, out=found)
+        blank_(found, mask)
+        if found is not rows:
+            rows.copy_(found.view(rows.shape))
         return out
 
     def scatter(self, view: Tensor, ids: Tensor, rows: Tensor, *, first: int) -> None:

@@ -141,5 +141,6 @@ def test_the_trace_shows_every_layer_and_step(tmp_path: Path) -> None:
         counts[event["name"]] = counts.get(event["name"], 0) + (event["ph"] in "XB")
     assert counts["kv.write"] == (3 + 1) * 11  # attention layers x steps
     assert (counts["conv.prefill"], counts["conv.decode"], counts["conv.commit"]) == (2, 2 * 10, 11)
-    # sub-pools of tokens x (reads, writes) x steps; slots are translated when they are taken
-    assert counts["memory.translate"] == (2 + 1) * 2 * 11 + 1
+    # sub-pools of tokens x steps, for reads and writes alike; slots are translated when they are taken
+    assert counts["memory.translate"] == (2 + 1) * 11 + 1
+    assert counts["memory.gather"] == (3 + 1) * 2 * 11  # attention layers x keys and values x steps

@@ -75,6 +75,28 @@ def test_gather(name: str, ids: list[int], dtype_name: str, id_dtype: torch.dtyp
     assert raw(buffer) == before
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.uint8, torch.float64])
+@pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("name", sorted(VIEWS))
+def test_gather_of_a_batch(name: str, id_dtype: torch.dtype, dtype: torch.dtype) -> None:
+    """Into outs whose ids lie before, between and after the axes of a row, and into none."""
+    view, _ = view_of(name, dtype)
+    ids = [[0, 5, ODD[0]], [ROWS, 3, 3]]
+    width = view[0].numel() * dtype.itemsize
+    given_ids = torch.tensor([ids, ids], dtype=id_dtype).permute(1, 2, 0)[..., 0]
+    outs: list[Tensor | None] = [None]
+    for axis in range(1, view.dim() + 1):
+        row = list(view.shape[1:])
+        whole = torch.randint(0, 256, (3, *row[: axis - 1], 5, *row[axis - 1 :], dtype.itemsize), dtype=torch.uint8)
+        outs.append(whole.view(dtype)[..., 0].movedim(axis, 1)[:2, 1:4])
+    for out in outs:
+        got = OPS.gather(view, given_ids, out=out)
+        assert got is out or (out is None and got.is_contiguous())
+        for batch, line in zip(got, ids, strict=True):
+            rows = [raw(row) for row in batch]
+            assert rows == [raw(view[one]) if 0 <= one < ROWS else bytes(width) for one in line]
+
+
 @ONCE
 @given(
     st.sampled_from(sorted(VIEWS)),
@@ -237,4 +259,7 @@ def test_arguments_that_do_not_fit() -> None:
     with pytest.raises(
         ArgumentError, match=r"^ids are torch.int64 \[1, 3\] on cpu: expected int32 or int64 \[n\] on cpu$"
     ):
-        OPS.gather(torch.zeros(4, 2), ids[None])
+        OPS.scatter(torch.zeros(4, 2), ids[None], torch.ones(1, 3, 2), first=0)
+    several = r"^ids are torch.int64 \[1, 1, 3\] on cpu: expected int32 or int64 \[n\] or \[batch, n\] on cpu$"
+    with pytest.raises(ArgumentError, match=several):
+        OPS.gather(torch.zeros(4, 2), ids[None, None])

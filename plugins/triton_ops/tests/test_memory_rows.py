@@ -153,11 +153,35 @@ def test_scatter_refuses_rows_that_do_not_fit(rows: torch.Tensor) -> None:
     assert not view.any()
 
 
-def test_ids_have_one_axis() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("name", sorted(VIEWS))
+def test_gather_of_a_batch(name: str, dtype: torch.dtype) -> None:
+    """Into outs whose ids lie before, between and after the axes of a row, and into none."""
+    view, _ = view_of(name, dtype)
+    ids = [[0, 5, ODD[0]], [ROWS, 3, 3]]
+    width = view[0].numel() * dtype.itemsize
+    given_ids = torch.tensor([ids, ids], dtype=torch.int64).permute(1, 2, 0)[..., 0]
+    outs: list[torch.Tensor | None] = [None]
+    for axis in range(1, view.dim() + 1):
+        row = list(view.shape[1:])
+        whole = torch.randint(0, 256, (3, *row[: axis - 1], 5, *row[axis - 1 :], dtype.itemsize), dtype=torch.uint8)
+        outs.append(whole.view(dtype)[..., 0].movedim(axis, 1)[:2, 1:4])
+    for out in outs:
+        got = OPS.gather(view, given_ids, out=out)
+        assert got is out or (out is None and got.is_contiguous())
+        for batch, line in zip(got, ids, strict=True):
+            rows = [raw(row) for row in batch]
+            assert rows == [raw(view[one]) if 0 <= one < ROWS else bytes(width) for one in line]
+
+
+def test_axes_of_ids() -> None:
     square = torch.tensor([[1, 2], [3, 4]])
     match = r"ids are torch.int64 \[2, 2\] on cpu: expected int32 or int64 \[n\] on cpu"
     with pytest.raises(ArgumentError, match=match):
-        OPS.gather(torch.ones(6, 3), square)
+        OPS.scatter(torch.ones(6, 3), square, torch.ones(2, 2, 3), first=0)
+    match = r"ids are torch.int64 \[1, 2, 2\] on cpu: expected int32 or int64 \[n\] or \[batch, n\] on cpu"
+    with pytest.raises(ArgumentError, match=match):
+        OPS.gather(torch.ones(6, 3), square[None])
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ class RowsCase:
 
     Attributes:
         shape: of a row.
+        batches: ids of ``gather`` are ``[batches, n]``; 0 for ``[n]``.
         first: the smallest id that ``scatter`` writes.
         strided: rows that are written, or the out that is filled, are parts of a wider tensor.
     """
@@ -30,6 +31,7 @@ class RowsCase:
     dtype: str
     id_dtype: torch.dtype
     shape: tuple[int, ...]
+    batches: int
     first: int
     strided: bool
     with_out: bool
@@ -47,6 +49,7 @@ class RowsCase:
             "strided rows": self.strided,
             "out": self.with_out,
             "rows of two axes": len(self.shape) > 1,
+            "batches apart": self.batches > 1 and len(ids) > self.batches and self.strided and self.with_out,
         }
         size = len(ONE[self.dtype])
         found[f"{size} bytes" if size > 1 else "1 byte"] = True
@@ -64,11 +67,15 @@ def _cases(draw: DrawFn, once: bool) -> RowsCase:
         ids = draw(st.permutations(named + draw(st.lists(st.sampled_from([*odd, *range(first)]), max_size=4))))
     else:
         ids = draw(st.lists(st.sampled_from([*odd, *range(ROWS)]), max_size=9))
+    batches = 0 if once else draw(st.sampled_from([0, 1, 2, 3]))
+    if batches:
+        ids = ids[: len(ids) // batches * batches]
     return RowsCase(
         tuple(ids),
         draw(st.sampled_from(sorted(ONE))),
         draw(st.sampled_from([torch.int32, torch.int64])),
         draw(st.sampled_from([(3,), (2, 3), (1,)])),
+        batches,
         first,
         draw(st.booleans()),
         draw(st.booleans()),
@@ -86,16 +93,17 @@ COMMON = (
     "memory_ops",
     needs=("memory.gather",),
     cases=lambda target: _cases(once=False),
-    features=(*COMMON, "out", "strided rows"),
+    features=(*COMMON, "out", "strided rows", "batches apart"),
 )
 def check_gather_reads_rows_and_zeros_for_padding(target: Target, case: RowsCase) -> None:
     """``gather`` gives each row bit for bit, zeros for an id outside of the view, and changes nothing but ``out``."""
     view, raw = _view(target, case)
     size = len(ONE[case.dtype])
-    shape = (len(case.ids), *case.shape)
+    named = (case.batches, len(case.ids) // case.batches) if case.batches else (len(case.ids),)
+    shape = (*named, *case.shape)
     out = _junk(target, case, shape) if case.with_out else None
-    ids = target.on_device(torch.tensor(case.ids, dtype=case.id_dtype))
-    between = _bytes(_between(out)) if out is not None and case.strided else b""
+    ids = target.on_device(torch.tensor(case.ids, dtype=case.id_dtype).view(named))
+    between = _bytes(_between(case, out)) if out is not None and case.strided else b""
     found = target.binding().memory.gather(view, ids, out=out)
     assert tuple(found.shape) == shape, f"gave rows of {tuple(found.shape)}, expected {shape}"
     assert str(found.dtype) == f"torch.{case.dtype}", f"gave {found.dtype} of a view of {case.dtype}"
@@ -103,7 +111,7 @@ def check_gather_reads_rows_and_zeros_for_padding(target: Target, case: RowsCase
         assert found.is_contiguous(), f"gave strides {found.stride()}, expected a dense tensor"
     else:
         assert found is out or found.data_ptr() == out.data_ptr(), "gave another tensor than out"
-        assert not between or _bytes(_between(out)) == between, "bytes between the rows of out were changed"
+        assert not between or _bytes(_between(case, out)) == between, "bytes between the rows of out were changed"
     got = _bytes(found)
     width = size * _count(case.shape)
     for n, one in enumerate(case.ids):
@@ -154,18 +162,23 @@ def _whole(view: torch.Tensor) -> torch.Tensor:
 
 
 def _junk(target: Target, case: RowsCase, shape: tuple[int, ...]) -> torch.Tensor:
-    """Random rows; where ``strided``, of a tensor with rows twice as long."""
+    """Random rows; where ``strided``, of a tensor with rows twice as long, in which batches lie between each other."""
     size, wide = len(ONE[case.dtype]), case.strided
     count = _count(shape) * (2 if wide else 1)
     raw = bytearray(random.Random(case.seed + 1).randbytes(count * size))
     flat = torch.frombuffer(raw, dtype=torch.uint8).clone() if raw else torch.empty(0, dtype=torch.uint8)
     typed = target.on_device(flat).view(getattr(torch, case.dtype))
-    return typed.view(shape[0], 2, *shape[1:])[:, 0] if wide else typed.view(shape)
+    if not wide:
+        return typed.view(shape)
+    if not case.batches:
+        return typed.view(shape[0], 2, *case.shape)[:, 0]
+    batches, ids, *row = shape
+    return typed.view(ids, batches, 2, *row)[:, :, 0].transpose(0, 1)
 
 
-def _between(rows: torch.Tensor) -> torch.Tensor:
+def _between(case: RowsCase, rows: torch.Tensor) -> torch.Tensor:
     """What lies between the rows that ``_junk`` gives where they are strided."""
-    return rows.as_strided(rows.shape, rows.stride(), _count(rows.shape[1:]))
+    return rows.as_strided(rows.shape, rows.stride(), _count(case.shape))
 
 
 def _row(case: RowsCase, row: int) -> slice:

@@ -11,6 +11,7 @@ from statehal.spec import Attention, Latent
 if TYPE_CHECKING:
     from statehal.binding import Binding
     from statehal.ids import KernelIds, VirtualIds
+    from statehal.layout import AddressForm
     from statehal.pool import SubPool
 
 
@@ -20,14 +21,12 @@ class GroupIds:
 
     Attributes:
         write: of the new tokens, ``[batch*tokens]``.
-        pages: physical pages with all tokens that attention may read, ``[batch, pages]``.
-        start: place of the first of these tokens in the first page.
+        rows: by view, rows of all tokens that attention may read, ``[batch, tokens]``.
         tokens: how many they are, of each sequence.
     """
 
     write: "KernelIds"
-    pages: torch.Tensor
-    start: int
+    rows: tuple[torch.Tensor, ...]
     tokens: int
 
 
@@ -37,7 +36,9 @@ class LayerGroup:
 
     Attributes:
         write: the backend's own bound method, ``write`` or ``write_latent``.
-        views: by model layer id, the page views ``[pages, page_size, heads, dim]`` of the fields. Read only.
+        gather: the backend's own.
+        forms: of ids, by view.
+        views: by model layer id, what keys and values are read from: ``[rows, heads, k_dim]`` and ``[.., v_dim]``.
         k_dim, v_dim: width of a head.
     """
 
@@ -45,6 +46,8 @@ class LayerGroup:
     spec: Attention | Latent
     dtype: torch.dtype
     write: Callable[..., None]
+    gather: Callable[..., torch.Tensor]
+    forms: tuple["AddressForm", ...]
     views: Mapping[int, tuple[torch.Tensor, ...]]
     heads: int
     k_dim: int
@@ -60,17 +63,15 @@ class LayerGroup:
         """Tokens that a layer attends to, the newest included; ``None`` is all."""
         return self.spec.window
 
-    def ids(self, new: "VirtualIds", visible: "VirtualIds", start: int, tokens: int) -> GroupIds:
-        """Translate a step's ids: once for writes, once for reads.
+    def ids(self, visible: "VirtualIds", new: int) -> GroupIds:
+        """Translate a step's ids, for writes and reads.
 
         Args:
-            new: tokens that the step adds ``[batch, tokens]``.
-            visible: pages with the tokens that attention reads, the new ones included, ``[batch, pages]``.
-            start: place of the first token in the first page.
-            tokens: tokens that attention reads.
+            visible: tokens that attention reads, the new ones at their end, ``[batch, tokens]``.
+            new: tokens that the step adds to each sequence.
         """
-        write = self.subpool.kernel_ids(new.reshape(-1))
-        return GroupIds(write, self.subpool.physical_ids(visible).tensor, start, tokens)
+        ids = self.subpool.kernel_ids(visible)
+        return GroupIds(ids[:, -new:].reshape(-1), tuple(ids.of(form) for form in self.forms), ids.shape[1])
 
     def store(self, layer: int, ids: GroupIds, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Write new keys and values ``[batch, heads, tokens, dim]`` of one layer into the pool."""
@@ -82,32 +83,28 @@ class LayerGroup:
     def load(self, layer: int, ids: GroupIds, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Tokens ``first`` to ``last`` of those that attention reads: ``[batch, heads, tokens, dim]``, new tensors.
 
-        Whole pages are gathered and then put in order: faster than heads of tokens one by one, and contiguous, because
-        attention that computes on keys as they are gives other bits for other strides.
+        They are dense, because attention that computes on keys as they are gives other bits for other strides.
         """
-        size, (batch, count) = self.subpool.page_size, ids.pages.shape
-        first, last = first + ids.start, last + ids.start
-        low, high = first // size, -(-last // size)
-        pages = ids.pages if (low, high) == (0, count) else ids.pages[:, low:high]
-        tokens = slice(first - low * size, last - low * size)
-        rows = [
-            view.index_select(0, pages.flatten()).view(batch, -1, *view.shape[2:])[:, tokens].transpose(1, 2)
-            for view in self.views[layer]
-        ]
-        if isinstance(self.spec, Latent):
-            rows = list(rows[0].split([self.k_dim, self.v_dim], dim=-1))
-        return rows[0].contiguous(), rows[1].contiguous()
+        read = []
+        for view, rows in zip(self.views[layer], ids.rows, strict=True):
+            out = view.new_empty((len(rows), self.heads, last - first, view.shape[-1]))
+            self.gather(view, rows[:, first:last], out=out.transpose(1, 2))
+            read.append(out)
+        return read[0], read[1]
 
 
 def layer_group(binding: "Binding", pool: Any, spec: Attention | Latent) -> LayerGroup:
     """Bind the operations of one sub-pool and take its views."""
     subpool = pool[spec.name]
-    writer = binding.kv(subpool)
-    write: Callable[..., None] = writer.write_latent if isinstance(spec, Latent) else writer.write
-    fields = ("latent",) if isinstance(spec, Latent) else ("k", "v")
-    views = {layer: tuple(subpool.view(field, layer, "page") for field in fields) for layer in spec.layers}
-    dtype = getattr(torch, spec.dtype)
+    writer, dtype = binding.kv(subpool), getattr(torch, spec.dtype)
+    layout, gather = subpool.layout, binding.memory.gather
     if isinstance(spec, Latent):
-        return LayerGroup(subpool, spec, dtype, write, views, 1, spec.kv_lora_rank, spec.qk_rope_head_dim)
+        rank, rope = spec.kv_lora_rank, spec.qk_rope_head_dim
+        forms = (layout.form("latent", "row"),) * 2
+        latents = {layer: subpool.view("latent", layer, "row") for layer in spec.layers}
+        views = {layer: (rows[..., :rank], rows[..., rank:]) for layer, rows in latents.items()}
+        return LayerGroup(subpool, spec, dtype, writer.write_latent, gather, forms, views, 1, rank, rope)
+    forms = (layout.form("k", "row"), layout.form("v", "row"))
+    views = {layer: (subpool.view("k", layer, "row"), subpool.view("v", layer, "row")) for layer in spec.layers}
     v_dim = spec.head_dim if spec.v_head_dim is None else spec.v_head_dim
-    return LayerGroup(subpool, spec, dtype, write, views, spec.kv_heads, spec.head_dim, v_dim)
+    return LayerGroup(subpool, spec, dtype, writer.write, gather, forms, views, spec.kv_heads, spec.head_dim, v_dim)

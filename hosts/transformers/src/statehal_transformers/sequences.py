@@ -64,14 +64,6 @@ class Sequences:
         ids: VirtualIds = self._family.spaces["tokens"].assume(self._ids[:, start:stop])
         return ids
 
-    def page_ids(self, first: int) -> "tuple[VirtualIds, int]":
-        """Virtual ids ``[batch, pages]`` of the pages from token ``first`` on, and that token's place in its page."""
-        assert self._family is not None, "only layers that attend ask for ids of tokens"
-        size = self._page_size
-        start = first % size
-        ids: VirtualIds = self._family.spaces["pages"].assume(self._ids[:, first - start : self.length : size] // size)
-        return ids, start
-
     @torch.inference_mode(False)
     def select(self, sources: Sequence[int]) -> None:
         """Make sequence ``i`` what sequence ``sources[i]`` was; pages are shared, nothing is copied."""

@@ -194,13 +194,10 @@ class Steps:
 
     def _translate(self, tokens: int) -> Step:
         sequences = self.sequences
-        ids = {}
-        if self._groups:
-            new = sequences.token_ids(sequences.length - tokens, sequences.length)
-            for group in self._groups:
-                kept = self.kept.get(group.name, 0)
-                visible, start = sequences.page_ids(kept)
-                ids[group.name] = group.ids(new, visible, start, sequences.length - kept)
+        ids = {
+            group.name: group.ids(sequences.token_ids(self.kept.get(group.name, 0), sequences.length), tokens)
+            for group in self._groups
+        }
         return Step(ids, self.conv.translate(tokens), self._pool.epoch, reads_pages(self._model))
 
 

@@ -152,21 +152,29 @@ Axes merged(const Numbers& shape, const Numbers& one, const Numbers& other, int6
   return axes;
 }
 
-// `rows` is [ids, *row_shape] and `view` [n, *row_shape].
+// `rows` is [*ids_shape, *row_shape], with ids on one axis or two, and `view` [n, *row_shape].
 void on_rows(
     void (*MemoryKernels::*kernel)(const RowsCall&, int64_t, int64_t), nb::handle view, nb::handle ids, nb::handle rows,
     int64_t first, int threads) {
-  const Tensor stored = tensor_of(view), dense = tensor_of(rows);
-  const int64_t size = dense.size;
-  const auto rest = [&](const int64_t* all) { return Numbers(all + 1, all + dense.axes); };
-  const Axes axes = merged(rest(dense.shape), rest(stored.strides), rest(dense.strides), size);
-  const int64_t count = dense.shape[0], bytes = count ? dense.numel() / count * size : 0;
-  if (!bytes) return;
-  const RowsCall call{
-      stored.data, dense.data, ids_of(ids), first, stored.shape[0], stored.strides[0] * size, dense.strides[0] * size,
+  const Tensor stored = tensor_of(view), dense = tensor_of(rows), named = tensor_of(ids);
+  const int64_t size = dense.size, outer = named.axes - 1, all = dense.numel() * size;
+  if (!all) return;
+  const auto rest = [](const int64_t* numbers, int64_t from, int64_t to) { return Numbers(numbers + from, numbers + to); };
+  const Axes axes = merged(
+      rest(dense.shape, named.axes, dense.axes), rest(stored.strides, 1, stored.axes),
+      rest(dense.strides, named.axes, dense.axes), size);
+  const int64_t batches = outer ? dense.shape[0] : 1, count = dense.shape[outer];
+  RowsCall call{
+      stored.data, dense.data, ids_of(ids), first, stored.shape[0], stored.strides[0] * size, dense.strides[outer] * size,
       static_cast<int64_t>(axes.sizes.size()), axes.sizes.data(), axes.one.data(), axes.other.data(), axes.run,
-      count * bytes >= STREAM_BYTES};
-  on_items(kernels().*kernel, call, count, bytes, threads);
+      all / (batches * count), all >= STREAM_BYTES};
+  call.ids.stride = named.strides[outer];
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    on_items(kernels().*kernel, call, count, call.bytes, threads);
+    if (!outer) break;
+    call.rows += dense.strides[0] * size;
+    call.ids.data = static_cast<const char*>(call.ids.data) + named.strides[0] * named.size;
+  }
 }
 
 void gather(nb::handle view, nb::handle ids, nb::handle rows, int threads) {

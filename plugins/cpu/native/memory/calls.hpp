@@ -35,6 +35,7 @@ struct RowsCall {
   int64_t axes;
   const int64_t *sizes, *view_strides, *rows_strides;  // [axes], outermost first
   int64_t run;                                         // bytes
+  int64_t bytes;                                       // of a row, without what lies between its runs
   bool stream;
 };
 

@@ -83,6 +83,11 @@ void translate(const TranslateCall& call, int64_t begin, int64_t end) {
 // The runs of a row, from `view` to `rows` or back, or zeros.
 template <class Run>
 inline void each_run(const RowsCall& call, int64_t axis, char* view, char* rows, const Run& run) {
+  if (axis + 1 == call.axes) {
+    const int64_t count = call.sizes[axis], s_view = call.view_strides[axis], s_rows = call.rows_strides[axis];
+    for (int64_t n = 0; n < count; ++n) run(view + n * s_view, rows + n * s_rows);
+    return;
+  }
   if (axis == call.axes) {
     run(view, rows);
     return;
@@ -94,19 +99,19 @@ inline void each_run(const RowsCall& call, int64_t axis, char* view, char* rows,
 
 // How many rows ahead to ask for: rows lie anywhere, so no hardware foresees them.
 inline int64_t ahead_of(const RowsCall& call) {
-  const int64_t rows = 4096 / (call.run < 256 ? 256 : call.run);
+  const int64_t rows = 8192 / (call.bytes < 256 ? 256 : call.bytes);
   return rows < 1 ? 1 : rows;
 }
 
-// Ask for the first run of a row of the view, or for 2 KiB of it.
+// Ask for a row of the view, or for the first 4 KiB of it.
 template <bool WRITES>
-inline void fetch(const RowsCall& call, int64_t n, int64_t end) {
+[[gnu::always_inline]] inline void fetch(const RowsCall& call, int64_t n, int64_t end) {
   if (n >= end) return;
   const int64_t id = id_at(call.ids, n);
   if (id < call.first || id >= call.count) return;
   const char* row = call.view + id * call.s_view;
-  const int64_t bytes = call.run < 2048 ? call.run : 2048;
-  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, WRITES);
+  const int64_t bytes = call.bytes < 4096 ? call.bytes : 4096;
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, WRITES, 2);
 }
 
 template <bool STREAM>

@@ -32,9 +32,8 @@ def flip_byte(host: PoolHost, cache: PooledCache) -> Fault:
     group = host.groups[0] if host.groups else host.conv_groups[0]
     layer, token = group.spec.layers[0], cache.length - 1
     if isinstance(group, LayerGroup):
-        size = group.subpool.page_size
-        page = int(group.subpool.physical_ids(cache.pages[0][token // size].page_ids()).tensor[0])
-        values = group.views[layer][-1][page, token % size, 0]
+        ids = group.subpool.kernel_ids(cache.pages[0].token_ids(token, token + 1))
+        values = group.views[layer][-1][int(ids.of(group.forms[-1])), 0]
     else:
         page = int(group.subpool.physical_ids(cache.slots[0].page_ids()).tensor[0])
         values = group.subpool.view("state", layer, "page")[page, 0].flatten()

@@ -41,8 +41,11 @@ def gather(
     view,
     out,
     s_ids,
+    a_batch,
+    s_batch,
     size,
     chunks,
+    BATCHES: tl.constexpr,
     AXES: tl.constexpr,
     UNIT: tl.constexpr,
     ROWS: tl.constexpr,
@@ -54,6 +57,7 @@ def gather(
         ids_ptr: ids, ``s_ids`` apart.
         view: ``Rows`` that are read.
         out: ``Rows`` that are written, one an id.
+        a_batch, s_batch: with ``BATCHES``: ids of one batch, and units between the first rows of two batches.
         size: units of a row.
         chunks: programs a row.
     """
@@ -61,7 +65,10 @@ def gather(
     mask = mask & (rows < out.count)
     found = tl.load(ids_ptr + rows * s_ids, mask=mask, other=-1).to(tl.int64)
     source = found * view.s_row + unit_offset(units, view, AXES)
-    target = rows * out.s_row + unit_offset(units, out, AXES)
+    if BATCHES:
+        target = rows // a_batch * s_batch + rows % a_batch * out.s_row + unit_offset(units, out, AXES)
+    else:
+        target = rows * out.s_row + unit_offset(units, out, AXES)
     readable = mask & (found >= 0) & (found < view.count)
     tile = tl.load(cells(view.ptr, UNIT) + lanes(source, UNIT), mask=readable[:, None], other=0)
     tl.store(cells(out.ptr, UNIT) + lanes(target, UNIT), tile, mask=mask[:, None])

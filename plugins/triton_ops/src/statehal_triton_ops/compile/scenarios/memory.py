@@ -111,6 +111,8 @@ def _row_access(dtype: str, head_dim: int, order: str, ids: str, quick: bool) ->
         rows = tensor(1024, *view.shape[1:], dtype=view.dtype)
         found = tensor(1024, dtype=ids)
         _ops().gather(view, found, out=rows)
+        batch = tensor(4, view.shape[1], 256, head_dim, dtype=dtype)  # as attention wants them: heads before tokens
+        _ops().gather(view, found.view(4, 256), out=batch.transpose(1, 2))
         _ops().scatter(view, found, rows, first=16)
 
     return Scenario(f"memory.rows {dtype} 8x{head_dim} {order} ids {ids}", run, quick)
