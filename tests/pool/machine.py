@@ -201,6 +201,23 @@ class PoolMachine(RuleBasedStateMachine):
         self.saw("eviction", done)
         self.saw("eviction of a shared page", left < shared)
 
+    @held
+    @rule(one=which, start=which, length=which, some=st.booleans())
+    def pin(self, one: int, start: int, length: int, some: bool) -> None:
+        pages, claim = self.pick(one)
+        part = self.part(claim, start, length)
+        chosen = pages[part.start : part.stop] if length % 2 else pages
+        done = self.twin.pin(chosen, claim, part, claim.names[: 1 + start % len(claim.names)] if some else None)
+        self.saw("pin", done and len(part) > 0)
+
+    @precondition(lambda self: self.twin.pins)
+    @rule(ones=st.sets(which, min_size=1, max_size=2))
+    def unpin(self, ones: set[int]) -> None:
+        used = {name: self.pool[name].used_pages for name in self.pool}
+        self.twin.unpin(sorted({one % len(self.twin.pins) for one in ones}))
+        self.saw("unpin")
+        self.saw("only a pin held a page", used != {name: self.pool[name].used_pages for name in self.pool})
+
     @rule(most=amount, choice=which)
     def compact(self, most: int, choice: int) -> None:
         name = list(self.model.rooms)[choice] if choice < len(self.model.rooms) else None
@@ -229,6 +246,7 @@ class PoolMachine(RuleBasedStateMachine):
                 assert ids.epoch < self.pool.epoch
                 self.saw("stale ids")
         self.saw("compaction", done.moves > 0)
+        self.saw("compaction beside a pin", done.moves > 0 and bool(self.model.pins))
         self.saw("compaction frees a slab", done.slabs_freed > 0)
 
     @held

@@ -94,6 +94,7 @@ def handle_of_another_pool(twin: Twin, handle: Handle, number: int) -> bool:
         lambda: pool.retain(foreign),
         lambda: pool.fork(foreign),
         lambda: pool.evict(name, foreign, 4),
+        lambda: pool.pin(foreign),
     ]
     twin.refuse("ForeignPages", calls[number % len(calls)])
     return True
@@ -163,6 +164,7 @@ def use_after_free(twin: Twin, handle: Handle, number: int) -> bool:
         lambda: pool.extend(pages, 1),
         lambda: pool.retain(pages),
         lambda: pool.fork(pages, 0),
+        lambda: pool.pin(pages),
         lambda: pages.page_ids(),
         lambda: pages.token_ids(),
     ]

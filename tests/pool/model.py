@@ -54,7 +54,8 @@ class PoolModel:
     """Holders and contents of the pages of every sub-pool.
 
     Attributes:
-        holders: of ``(sub-pool, virtual page)``; absent where nobody holds it.
+        holders: of ``(sub-pool, virtual page)``, pins among them; absent where nobody holds it.
+        pins: how many of them are pins.
         tags: of the same pages, one a token.
         fresh: the tag that a token of a new page has.
         doubtful: pages of which one of several holders freed by number, and nobody knows which.
@@ -65,6 +66,8 @@ class PoolModel:
         self.places = Places(rooms)
         self.fresh = fresh
         self.holders: Counter[Key] = Counter()
+        self.pins: Counter[Key] = Counter()
+        self.places.pins = self.pins
         self.tags: dict[Key, list[Tag]] = {}
         self.generation: dict[tuple[str, int], int] = defaultdict(int)
         self.doubtful: set[tuple[str, int]] = set()
@@ -102,6 +105,25 @@ class PoolModel:
             self.holders.update((name, entry.v) for name in entry.held or ())
         return Claim(claim.family, claim.names, copies, tokens)
 
+    def pin(self, claim: Claim, part: range, names: tuple[str, ...]) -> list[Key]:
+        """Hold the pages of a part where they are, in those of the sub-pools in which each is held."""
+        self.validate(claim, part)
+        keys = [(name, claim.entries[i].v) for i in part for name in names if name in (claim.entries[i].held or ())]
+        self.holders.update(keys)
+        self.pins.update(keys)
+        return keys
+
+    def unpin(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self.pins[key] -= 1
+            if not self.pins[key]:
+                del self.pins[key]
+            self._drop([key])
+
+    def owners(self, key: Key) -> int:
+        """Holders that are handles."""
+        return self.holders[key] - self.pins[key]
+
     def fork(self, claim: Claim, index: int, new: int) -> bool:
         """Make a page private; ``new`` is the page that the handle names afterwards."""
         self.validate(claim, range(index, index + 1))
@@ -138,7 +160,7 @@ class PoolModel:
                 raise Refused("DoubleFree")
             seen |= where
             needed.update((name, claim.entries[i].v) for i in part for name in claim.entries[i].held or ())
-        if any(self.holders[key] < count for key, count in needed.items()):
+        if any(self.owners(key) < count for key, count in needed.items()):
             raise Refused("UseAfterFree")
         self._drop(needed.elements())
         for claim, part in parts:
@@ -154,13 +176,13 @@ class PoolModel:
             if not 0 < v < self.places.virtual_pages(rooms):
                 raise Refused("PageOutOfRange")
         for v, times in Counter(ids).items():
-            counts = {self.holders[room.name, v] for room in rooms} - {0}
+            counts = {self.owners((room.name, v)) for room in rooms} - {0}
             if times > max(counts, default=0):
                 raise Refused("DoubleFree")
             if len(counts) > 1:
                 raise Refused("ArgumentError")
-        self._drop([(room.name, v) for v in ids for room in rooms if self.holders[room.name, v]])
-        self.doubtful |= {(family, v) for v in ids if any(self.holders[room.name, v] for room in rooms)}
+        self._drop([(room.name, v) for v in ids for room in rooms if self.owners((room.name, v))])
+        self.doubtful |= {(family, v) for v in ids if any(self.owners((room.name, v)) for room in rooms)}
 
     def evict(self, name: str, claim: Claim, part: range, before: int) -> int:
         """Give back pages that lie before a token of the part, in one sub-pool."""
@@ -190,7 +212,7 @@ class PoolModel:
                 raise Refused(freed)
             if entry.held and self.generation[claim.family, entry.v] != entry.generation:
                 raise Refused("UseAfterFree")
-        if any(not self.holders[name, claim.entries[i].v] for i in part for name in claim.entries[i].held or ()):
+        if any(not self.owners((name, claim.entries[i].v)) for i in part for name in claim.entries[i].held or ()):
             raise Refused("UseAfterFree")
 
     def write(self, claim: Claim, token: int, tag: int) -> None:

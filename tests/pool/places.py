@@ -36,6 +36,7 @@ class Places:
 
     Attributes:
         at: the physical page of each page in use.
+        pins: pages that must not move.
         moves: page copies that compactions said they made since the places were learned.
         seen: how often slabs changed owners and were reused after a compaction.
     """
@@ -43,6 +44,7 @@ class Places:
     def __init__(self, rooms: Mapping[str, Room]) -> None:
         self.rooms = rooms
         self.at: dict[Key, int] = {}
+        self.pins: Mapping[Key, int] = {}
         self.moves = 0
         self.seen: Counter[str] = Counter()
         self._last_owner: dict[tuple[str, int], str] = {}
@@ -90,6 +92,10 @@ class Places:
                 slabs[slab] = slabs.get(slab, 0) + 1
         return self._slabs[name]
 
+    def pinned_slabs(self, name: str) -> set[int]:
+        """Slabs with a page that must not move."""
+        return {self.at[key] // self.rooms[name].per_slab for key in self.pins if key[0] == name}
+
     def spare(self, room: Room) -> int:
         """Free pages that need no further slab."""
         slabs = self.used_by_slab(room.name)
@@ -122,17 +128,24 @@ class Places:
         gained = moves = 0
         for other in self.rooms.values():
             if other.region == room.region and not other.direct:
-                used = sorted(self.used_by_slab(other.name).values())
-                emptied = len(used) - -(-sum(used) // other.per_slab)
-                moves += sum(used[:emptied])
+                slabs, fixed = self.used_by_slab(other.name), self.pinned_slabs(other.name)
+                movable = sorted(used for slab, used in slabs.items() if slab not in fixed)
+                emptied = min(len(movable), len(slabs) - -(-sum(slabs.values()) // other.per_slab))
+                moves += sum(movable[:emptied])
                 gained += emptied if other.name != name else 0
         return now, now + gained * room.per_slab, moves
 
     def fewest_in_a_slab_of_others(self, name: str) -> int | None:
-        """Pages in use of the sparsest slab of another sub-pool of the region; ``None`` where there is none."""
+        """Pages in use of the sparsest slab without a pin, of another sub-pool of the region; ``None`` for no such."""
         region = self.rooms[name].region
         others = [room.name for room in self.rooms.values() if room.region == region and room.name != name]
-        used = [count for other in others if region is not None for count in self.used_by_slab(other).values()]
+        used = [
+            count
+            for other in others
+            if region is not None
+            for slab, count in self.used_by_slab(other).items()
+            if slab not in self.pinned_slabs(other)
+        ]
         return min(used, default=None)
 
     def whole_slab(self, name: str, pages: Iterable[int]) -> int:

@@ -13,7 +13,7 @@ from pool.machine import machine_for
 from pool.misuse import MISUSES
 from pool.shapes import SHAPES, Shape
 
-EXAMPLES, STEPS = 320, 50
+EXAMPLES, STEPS = 336, 50
 MORE = 8
 """How often further examples are drawn until everything has happened."""
 LEAST_STEPS = 100_000 // len(SHAPES)
@@ -32,14 +32,24 @@ ALWAYS = {
     "free of a slice",
     "free of several handles",
     "leftovers in a page that is not cleaned",
+    "only a pin held a page",
+    "pin",
     "read",
     "retain",
     "translate",
     "truncate",
+    "unpin",
     "work is interrupted",
     "write",
 }
-WITH_SLABS = {"compaction", "compaction frees a slab", "reuse after compaction", "slab changes owner", "stale ids"}
+WITH_SLABS = {
+    "compaction",
+    "compaction beside a pin",
+    "compaction frees a slab",
+    "reuse after compaction",
+    "slab changes owner",
+    "stale ids",
+}
 REFUSED = {
     f"refused: {kind}"
     for kind in (

@@ -16,7 +16,7 @@ from pool.places import Key, Room
 from statehal import Binding
 from statehal.errors import PoolExhausted, StatehalError
 from statehal.ids import KernelIds, Unit
-from statehal.pool import Pages, PoolPlan
+from statehal.pool import Pages, Pin, PoolPlan
 from statehal.pool.member import Hygiene
 
 FRESH: dict[Hygiene, Tag] = {"zero": 0, "none": None, "poison": -1}
@@ -28,6 +28,7 @@ class Twin:
     Attributes:
         live: handles, each with its claim.
         dead: a few handles that were given back.
+        pins: pins, each with the pages that it holds and where they lay then.
         eager: settle after every operation; else work gathers until something asks for it.
         seen: how often each thing happened, over all runs.
     """
@@ -38,6 +39,7 @@ class Twin:
         self.model = PoolModel(rooms_of(plan), FRESH[hygiene])
         self.live: list[tuple[Pages, Claim]] = []
         self.dead: list[tuple[Pages, Claim]] = []
+        self.pins: list[tuple[Pin, dict[Key, int], list[Key]]] = []
         self.eager = eager
         self.seen = seen
         self.settled = True
@@ -116,6 +118,8 @@ class Twin:
             ids = self.pool[name].kernel_ids(space.assume(torch.tensor(live, dtype=torch.int64)))
             places.update(zip([(name, v) for v in live], codec.pages(ids), strict=True))
         model.places.learn(places, exact=self.exact)
+        for pin, lay, _ in self.pins:
+            assert lay == {key: places[key] for key in lay}, f"{pin} did not keep its pages where they were"
         self.settled = self.exact = True
         buffer = ctypes.string_at(self.pool.buffer.data_ptr(), self.pool.buffer.numel())
         spans: list[tuple[int, int]] = []
@@ -155,6 +159,29 @@ class Twin:
         for name in claim.names:
             expected = self.model.read(claim, name)
             self.codecs[name].require(self.pool[name].kernel_ids(virtual), expected)
+
+    def pin(self, pages: Pages, claim: Claim, part: range, names: tuple[str, ...] | None) -> bool:
+        """Hold pages where they are."""
+        self.settle()
+
+        def mirror(pin: Pin | None) -> None:
+            keys = self.model.pin(claim, part, names or claim.names)
+            assert pin is not None
+            self.pins.append((pin, {key: self.model.places.at[key] for key in keys}, keys))
+
+        return self.act(lambda: self.pool.pin(pages, names), mirror)
+
+    def unpin(self, chosen: list[int]) -> None:
+        """Give back pins, which kept their pages where they were until now."""
+        self.settle()
+        gone = [self.pins[one] for one in chosen]
+        pins = [pin for pin, _, _ in gone]
+        self.act(
+            lambda: self.pool.unpin(pins if len(pins) > 1 else pins[0]),
+            lambda _: self.model.unpin(key for _, _, keys in gone for key in keys),
+        )
+        self.pins = [one for one in self.pins if one not in gone]
+        self.refuse("DoubleFree", lambda: self.pool.unpin(pins))
 
     def usable(self, claim: Claim) -> bool:
         """Whether a handle may be read and written: none of its pages was given back."""
@@ -206,6 +233,8 @@ class Twin:
         """Give everything back: nothing may be lost, and every sub-pool can have all of its pages."""
         self.settle()
         self.eager = False
+        for _ in range(len(self.pins)):
+            self.unpin([0])
         for pages, claim in self.live:
             self.give_up(pages, claim)
         self.seen.update(self.model.places.seen)

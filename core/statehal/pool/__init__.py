@@ -9,6 +9,7 @@ from statehal.pool.pool_plan import PoolPlan, Region, SubPoolPlan
 if TYPE_CHECKING:
     from statehal.pool.compaction import Availability, Compaction
     from statehal.pool.pages import Pages
+    from statehal.pool.pins import Pin
     from statehal.pool.state_pool import StatePool
     from statehal.pool.subpool import SubPool
     from statehal.pool.work import WorkItem
@@ -19,6 +20,7 @@ __getattr__, __dir__ = lazy_exports(
         "Availability": ".compaction",
         "Compaction": ".compaction",
         "Pages": ".pages",
+        "Pin": ".pins",
         "StatePool": ".state_pool",
         "SubPool": ".subpool",
         "WorkItem": ".work",
@@ -29,6 +31,7 @@ __all__ = [
     "Availability",
     "Compaction",
     "Pages",
+    "Pin",
     "PoolPlan",
     "Region",
     "StatePool",

@@ -1,5 +1,6 @@
 """The proof that a pool's accounts agree with each other."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from statehal.errors import PoolCorrupt
@@ -21,8 +22,17 @@ def check_region(region: SlabRegion, members: Iterable[Member]) -> None:
 def check_family(family: Family) -> None:
     """Every virtual page is free or held, and a held one has its own physical page in each member that holds it."""
     held = set()
+    pinned = {member.name: Counter[int]() for member in family.members}
+    for one in family.pins:
+        for member, ids in one.pages:
+            pinned[member.name].update(ids)
     for member in family.members:
         check_member(member)
+        if pinned[member.name] != member.pins or any(member.refs[v] < count for v, count in member.pins.items()):
+            raise PoolCorrupt(
+                f"pins of {member.name!r} are counted as {member.pins} and are {dict(pinned[member.name])}, of pages "
+                f"with {[member.refs[v] for v in member.pins]} holders"
+            )
         held |= {v for v, refs in enumerate(member.refs) if refs}
     if family.direct:
         return

@@ -28,7 +28,8 @@ class Availability:
         after_compaction: pages that could be had after compacting every sub-pool of the region.
         moves: page copies that such a compaction takes.
         cheapest: ``(sub-pool, virtual pages)`` of the slab of another sub-pool that has the fewest pages in use:
-            evicting these gives a whole slab; ``None`` where no other sub-pool shares the region.
+            evicting these gives a whole slab; ``None`` where no other sub-pool shares the region, or each of their
+            slabs has a pinned page.
     """
 
     pages: int
@@ -37,15 +38,21 @@ class Availability:
     cheapest: tuple[str, tuple[int, ...]] | None
 
 
+def pinned_slabs(member: Member) -> set[int]:
+    """The slabs with a page that must stay where it is."""
+    return {member.table[v] // member.allocator.pages_per_slab for v in member.pins}
+
+
 def sparse_slabs(member: Member) -> list[tuple[int, int]]:
     """``(pages in use, slab)`` of the slabs that compaction would empty, in that order.
 
-    Sparsest first, as long as the slabs that stay can take the pages.
+    Sparsest first, as long as the slabs that stay, those with pinned pages among them, can take the pages.
     """
     allocator = member.allocator
     if allocator.region is None or member.direct:
         return []
-    order = sorted((allocator.used(slab), slab) for slab in allocator.free)
+    pinned = pinned_slabs(member)
+    order = sorted((allocator.used(slab), slab) for slab in allocator.free if slab not in pinned)
     room = allocator.num_free
     chosen = []
     for used, slab in order:
@@ -91,7 +98,12 @@ def availability(member: Member, members: Iterable[Member]) -> Availability:
     slabs = sum(len(plans[one]) for one in others)  # a slab of its own gives a sub-pool nothing that it has not got
     moves = sum(used for plan in plans.values() for used, _ in plan)
     sparsest = min(
-        ((one.allocator.used(slab), slab, one.name, one) for one in others for slab in one.allocator.free), default=None
+        (
+            (one.allocator.used(slab), slab, one.name, one)
+            for one in others
+            for slab in one.allocator.free.keys() - pinned_slabs(one)
+        ),
+        default=None,
     )
     cheapest = None
     if sparsest is not None:

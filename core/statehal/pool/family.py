@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import index as as_index
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,6 +20,9 @@ from statehal.ids import IdSpace, VirtualIds
 from statehal.pool.counts import as_count
 from statehal.pool.member import Member
 from statehal.pool.pages import FREED, Lease, Pages
+
+if TYPE_CHECKING:
+    from statehal.pool.pins import Pin
 
 Explain = Callable[[Member, int, tuple[Member, ...]], str]
 """Says why a member cannot give that many pages when all of the members are to give as many."""
@@ -47,6 +51,7 @@ class Family:
         self.generation = [0] * self.num_virtual
         self.allotted = [0] * self.num_virtual  # members in which the page was allocated, as bits
         self.spaces: dict[str, IdSpace] = {}
+        self.pins: set[Pin] = set()
         self._free_ids = [] if self.direct else list(range(self.num_virtual - 1, 0, -1))
         self._explain = explain
 
@@ -159,7 +164,7 @@ class Family:
                 if not lease.held[i]:
                     empty.append(lease.ids[i])
                     lease.ids[i] = 0
-            self._retire(empty)
+            self.retire(empty)
         if pages.start == 0 and upto > lease.evicted.get(member.bit, 0):
             lease.evicted[member.bit] = upto
         return len(where)
@@ -173,7 +178,7 @@ class Family:
             bit = member.bit
             member.drop([v for v, mask in zip(ids, held, strict=True) if mask & bit])
         lease.held[bounds.start : bounds.stop] = [FREED] * len(ids)
-        self._retire([v for v in ids if v])
+        self.retire([v for v in ids if v])
 
     def free_ids(self, ids: Iterable[object]) -> None:
         """Give back pages by host ints, one holder each, checked against the pages' present state.
@@ -188,7 +193,7 @@ class Family:
         for v in pages:
             counts[v] = counts.get(v, 0) + 1
         for v, times in counts.items():
-            holders = {member.name: member.refs[v] for member in self.members if member.refs[v]}
+            holders = {one.name: one.refs[v] - one.pins.get(v, 0) for one in self.members if one.is_held(v)}
             if not holders or times > max(holders.values()):
                 raise DoubleFree(
                     f"page {v} of {self.name!r} is freed {times} times but has "
@@ -200,8 +205,8 @@ class Family:
                     f"the handle)"
                 )
         for member in self.members:
-            member.drop([v for v in pages if member.refs[v]])
-        self._retire(list(counts))
+            member.drop([v for v in pages if member.is_held(v)])
+        self.retire(list(counts))
 
     def _host_int(self, value: object) -> int:
         if isinstance(value, torch.Tensor):
@@ -242,9 +247,9 @@ class Family:
             if held and generation[ids[i]] != generations[i]:
                 raise self.freed_by_number(ids[i])
         for member in self.members:
-            bit, refs = member.bit, member.refs
+            bit, refs, pins = member.bit, member.refs, member.pins
             for i in bounds:
-                if masks[i] & bit and not refs[ids[i]]:
+                if masks[i] & bit and (not refs[ids[i]] or (pins and not member.is_held(ids[i]))):
                     raise self.freed_by_number(ids[i])
 
     def freed_by_number(self, v: int) -> UseAfterFree:
@@ -284,7 +289,7 @@ class Family:
             self.allotted[v] = mask
         return list(ids)
 
-    def _retire(self, ids: list[int]) -> None:
+    def retire(self, ids: Iterable[int]) -> None:
         """Virtual pages that nobody holds anywhere are free, and their handles are outdated."""
         members, generation = self.members, self.generation
         for v in ids:

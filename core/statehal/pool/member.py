@@ -1,5 +1,6 @@
 """One sub-pool's accounts: which physical page each virtual page has, and how many hold it."""
 
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from statehal.pool.slabs import PageAllocator
@@ -16,6 +17,7 @@ class Member:
         table: physical page of each virtual page, 0 where unmapped.
         refs: holders of each virtual page's page here.
         virtual: virtual page of each physical page, 0 where free.
+        pins: how many of the holders of a virtual page are pins; absent where none is.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Member:
         self.table = [0] * num_virtual
         self.refs = [0] * num_virtual
         self.virtual = [0] * num_pages
+        self.pins: dict[int, int] = {}
         self._used = bytearray(num_pages)  # bytes of an earlier holder may be in the page
         self._queue = queue
         self._hygiene = hygiene
@@ -73,7 +76,7 @@ class Member:
             virtual[page] = v
         self._queue_entries(dict(zip(ids, pages, strict=True)))
 
-    def drop(self, ids: list[int]) -> None:
+    def drop(self, ids: Iterable[int]) -> None:
         """Take one holder from each page; pages without a holder are free."""
         table, refs, virtual = self.table, self.refs, self.virtual
         gone: dict[int, int] = {}
@@ -88,6 +91,27 @@ class Member:
         if gone:
             self.allocator.give(list(gone.values()))
             self._queue_entries(dict.fromkeys(gone, 0))
+
+    def pin(self, ids: Iterable[int]) -> None:
+        """Add one holder to each page, because of whom it is not moved."""
+        refs, pins = self.refs, self.pins
+        for v in ids:
+            refs[v] += 1
+            pins[v] = pins.get(v, 0) + 1
+
+    def unpin(self, ids: Sequence[int]) -> None:
+        """Take one such holder from each page; pages without a holder are free."""
+        pins = self.pins
+        for v in ids:
+            if pins[v] > 1:
+                pins[v] -= 1
+            else:
+                del pins[v]
+        self.drop(ids)
+
+    def is_held(self, v: int) -> bool:
+        """Whether a virtual page has a holder that is no pin: whoever frees pages by number takes no pin with them."""
+        return self.refs[v] > self.pins.get(v, 0)
 
     def move(self, source: int, target: int) -> None:
         """Re-point a virtual page to another physical page and queue the copy; the source is not freed."""

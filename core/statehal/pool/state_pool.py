@@ -20,6 +20,7 @@ from statehal.pool.forks import refuse, watch
 from statehal.pool.liveness import require_live
 from statehal.pool.member import Hygiene, Member
 from statehal.pool.pages import Pages
+from statehal.pool.pins import Pin, pin, require_once, require_pin, unpin
 from statehal.pool.pool_plan import PoolPlan
 from statehal.pool.slabs import SlabRegion
 from statehal.pool.subpool import UNITS, SubPool
@@ -204,6 +205,38 @@ class StatePool:
         """
         return self._family(pages).evict(self[name].member, pages, before)
 
+    def pin(self, pages: Pages, subpools: str | Iterable[str] | None = None) -> Pin:
+        """Become a holder of pages that a copy reads or fills, until ``unpin``.
+
+        They are not handed out again, whoever frees or evicts them, and not moved, so that physical ids made before
+        stay good although a compaction outdates them. They count as held: a holder that grows into one, or forks it,
+        gets a copy. Who writes in place, as the operations on a slot do, forks first: ``fork`` then gives the handle a
+        page of its own.
+
+        Args:
+            subpools: those to pin them in; ``None`` means each in which a page is held. Evicted pages are left out.
+
+        Raises:
+            UseAfterFree, ForeignPages: a page was given back, or the handle has none in a sub-pool.
+        """
+        family = self._family(pages)
+        names = (subpools,) if isinstance(subpools, str) else subpools
+        return pin(family, pages, family.members if names is None else [self[name].member for name in names])
+
+    def unpin(self, pins: Pin | Iterable[Pin]) -> None:
+        """Give back pins; pages that nobody else holds are free.
+
+        Raises:
+            DoubleFree, ForeignPages: one was given back already, or is another pool's; nothing was given back.
+        """
+        items = [require_pin(one) for one in ((pins,) if isinstance(pins, Pin) else pins)]
+        refuse(self)
+        if any(one.family not in self.families for one in items):
+            raise ForeignPages("a pin of another pool was given back to this one")
+        require_once(items)
+        for one in items:
+            unpin(one)
+
     def available(self, name: str) -> Availability:
         """What a sub-pool can be given now, what compaction would give, and what would be cheapest to evict for it."""
         return availability(self[name].member, (sub.member for sub in self._subpools.values()))
@@ -287,7 +320,7 @@ class StatePool:
                 seen.add((id(lease), i))
                 for member in owner.members:
                     dropped[member.name, v] += bool(held & member.bit)
-                    if dropped[member.name, v] > member.refs[v]:
+                    if dropped[member.name, v] > member.refs[v] - member.pins.get(v, 0):
                         raise owner.freed_by_number(v)
         for pages in handles:
             pages.lease.family.free(pages)
