@@ -1,6 +1,7 @@
 """State in and out of a pool, in canonical order."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -15,14 +16,38 @@ from statehal.portability.move_rows import PoolRows, UnitIds, buffer_rows
 from statehal.portability.parts import ObjectLayout
 from statehal.portability.placement import canonical
 from statehal.portability.rank_subpool import RankSubPool
-from statehal.portability.unit_ids import live_units, require_held, slot_units, token_units
+from statehal.portability.unit_ids import (
+    live_cursor,
+    page_numbers,
+    require_held,
+    require_within,
+    slot_units,
+    units_of_pages,
+)
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where tokens of a handle lie, or a slot: found on the pool's thread, and good on any while their pages are pinned.
+
+    Attributes:
+        start, stop: tokens.
+        physical: pages, from that of ``start`` on, int64 ``[n]``; or the slot, ``[1]``.
+        cursor: of a slot that is to be read, int64 ``[1]``.
+    """
+
+    start: int
+    stop: int
+    physical: Tensor
+    cursor: Tensor | None = None
 
 
 class CanonicalState:
     """Gathers the objects of a rank's sub-pool into buffers, and restores them from there.
 
     The copy plan is made once; a call is one operation of the backend for each of its moves, however many tokens,
-    layers and heads a move has.
+    layers and heads a move has. ``gather`` and ``restore`` do on the pool's thread what ``locate`` does there and
+    ``read``, ``write`` and ``blank`` do on any.
 
     Attributes:
         object: the parts of a buffer, and where they lie in it.
@@ -53,9 +78,9 @@ class CanonicalState:
         """
         out = torch.empty(self.object.nbytes, dtype=torch.uint8, device=self._sub.buffer.device) if out is None else out
         self._require_buffer(out)
-        ids = self._slot(pages) if self._sub.spec.kind == "slots" else self._span(pages, first_token)
-        for rows in self._rows:
-            rows.gather(self._memory, ids, buffer_rows(out, rows.move.destination, rows.move))
+        if self._sub.spec.kind == "tokens":
+            self._require_span(pages, first_token, first_token + self._tokens)
+        self.read(self.locate(pages, first_token, first_token + self._tokens), first_token, out)
         return out
 
     def restore(self, pages: Pages, objects: Sequence[Tensor], first_token: int = 0, *, resume: bool = False) -> None:
@@ -72,40 +97,86 @@ class CanonicalState:
         """
         for buffer in objects:
             self._require_buffer(buffer)
+        stop = first_token + self._tokens * len(objects)
         if self._sub.spec.kind == "slots":
-            self._restore_point(pages, objects)
+            if len(objects) != 1:
+                raise ArgumentError(f"restore of {self._sub.name!r}: {len(objects)} objects for one slot")
+        elif objects:
+            self._require_span(pages, first_token, stop)
         else:
-            self._restore_spans(pages, objects, first_token, resume)
-
-    def _restore_spans(self, pages: Pages, objects: Sequence[Tensor], first: int, resume: bool) -> None:
-        if not objects:
             return
-        stop = first + self._tokens * len(objects)
-        self._require_span(pages, first, stop)
-        for start, buffer in zip(range(first, stop, self._tokens), objects, strict=True):
-            self._scatter(token_units(self._sub, pages, start, start + self._tokens), buffer)
-        size = self._sub.page_size
-        for start, end in ((stop, stop + -stop % size), (first - first % size, first))[: 1 if resume else 2]:
-            if start < end:
-                self._zero(token_units(self._sub, pages, start, end))
+        where = self.locate(pages, first_token, stop, writing=True)
+        for start, buffer in zip(range(first_token, stop, self._tokens), objects, strict=True):
+            self.write(where, start, buffer)
+        self.blank_edges(where, resume=resume)
+        self.close(where)
 
-    def _restore_point(self, pages: Pages, objects: Sequence[Tensor]) -> None:
-        if len(objects) != 1:
-            raise ArgumentError(f"restore of {self._sub.name!r}: {len(objects)} objects for one slot")
+    def locate(self, pages: Pages, start: int = 0, stop: int | None = None, *, writing: bool = False) -> Located:
+        """Find tokens of a handle, or its slot, for ``read`` and ``write``; the pool's pending work is done first.
+
+        Whether each page is held in the sub-pool is for the caller to ask.
+
+        Args:
+            stop: by default one object after ``start``.
+            writing: the slot is to be written: what it holds may be of an unfinished step.
+
+        Raises:
+            ArgumentError: the handle does not reach so far, or has not one slot.
+            StepError: checking is on, and a slot that is to be read is between an operation and its commit.
+        """
+        stop = start + self._tokens if stop is None else stop
+        if self._sub.spec.kind == "tokens":
+            require_within(self._sub, pages, start, stop)
+            return Located(start, stop, page_numbers(self._sub, pages, start, stop))
         require_held(self._sub, pages, 0, 1)
-        slot = self._sub.physical_ids(self._one(pages).page_ids()).tensor
-        self._memory.zero_pages(self._sub.page_views, slot)  # a cursor of zero is that of an empty slot
-        self._scatter(slot_units(self._sub, slot, torch.zeros_like(slot)), objects[0])
-        if self._sub.pool.checking:
-            self._sub.step_books.close(slot.cpu())
+        if len(pages) != 1:
+            raise ArgumentError(f"a point of {self._sub.name!r} is one slot: the handle has {len(pages)}")
+        slot = page_numbers(self._sub, pages, 0, 1)
+        return Located(start, stop, slot, None if writing else live_cursor(self._memory, self._sub, slot, "gather"))
 
-    def _scatter(self, ids: UnitIds, buffer: Tensor) -> None:
+    def read(self, where: Located, first_token: int, out: Tensor) -> None:
+        """Read the object that begins at a token, or the slot, into ``out``; as ``gather``, on any thread."""
+        self._require_buffer(out)
+        ids = self._units(where, first_token, first_token + self._tokens)
+        for rows in self._rows:
+            rows.gather(self._memory, ids, buffer_rows(out, rows.move.destination, rows.move))
+
+    def write(self, where: Located, first_token: int, buffer: Tensor) -> None:
+        """Write the object that begins at a token, and nothing beside it, or the emptied slot; on any thread."""
+        self._require_buffer(buffer)
+        if self._sub.spec.kind == "slots":  # a cursor of zero is that of an empty slot
+            self._memory.zero_pages(self._sub.page_views, where.physical)
+            where = replace(where, cursor=torch.zeros_like(where.physical))
+        ids = self._units(where, first_token, first_token + self._tokens)
         for rows in self._rows:
             rows.scatter(self._memory, ids, buffer_rows(buffer, rows.move.destination, rows.move))
 
-    def _zero(self, ids: UnitIds) -> None:
-        for rows in self._single_tokens:
-            rows.zero(self._memory, ids)
+    def blank(self, where: Located, start: int, stop: int) -> None:
+        """Zero tokens ``start`` to ``stop``, of the pages that were located; on any thread."""
+        if start < stop:
+            ids = self._units(where, start, stop)
+            for rows in self._single_tokens:
+                rows.zero(self._memory, ids)
+
+    def blank_edges(self, where: Located, *, resume: bool) -> None:
+        """Zero what the located tokens leave of their pages: behind them, and unless ``resume`` before them."""
+        size = self._sub.page_size
+        if self._sub.spec.kind == "tokens":
+            self.blank(where, where.stop, where.stop + -where.stop % size)
+            if not resume:
+                self.blank(where, where.start - where.start % size, where.start)
+
+    def close(self, where: Located) -> None:
+        """Enter, on the pool's thread, that a slot was written as a whole."""
+        if self._sub.spec.kind == "slots" and self._sub.pool.checking:
+            self._sub.step_books.close(where.physical.cpu())
+
+    def _units(self, where: Located, start: int, stop: int) -> UnitIds:
+        if where.cursor is not None:
+            return slot_units(self._sub, where.physical, where.cursor)
+        size = self._sub.page_size
+        skipped = start // size - where.start // size
+        return units_of_pages(where.physical[skipped:], size, start, stop)
 
     @cached_property
     def _single_tokens(self) -> list[PoolRows]:
@@ -129,19 +200,6 @@ class CanonicalState:
                 )
             )
         return moves(pairs)
-
-    def _span(self, pages: Pages, first: int) -> UnitIds:
-        self._require_span(pages, first, first + self._tokens)
-        return token_units(self._sub, pages, first, first + self._tokens)
-
-    def _slot(self, pages: Pages) -> UnitIds:
-        require_held(self._sub, pages, 0, 1)
-        return live_units(self._memory, self._sub, self._one(pages), "gather")
-
-    def _one(self, pages: Pages) -> Pages:
-        if len(pages) != 1:
-            raise ArgumentError(f"a point of {self._sub.name!r} is one slot: the handle has {len(pages)}")
-        return pages
 
     def _require_span(self, pages: Pages, first: int, stop: int) -> None:
         if first % self._tokens:

@@ -16,9 +16,23 @@ from statehal.spec import ConvRecurrent
 
 def token_units(subpool: SubPool, pages: Pages, start: int, stop: int) -> UnitIds:
     """Ids of the units of tokens ``start`` to ``stop`` of a handle, which are whole units."""
+    return units_of_pages(page_numbers(subpool, pages, start, stop), subpool.page_size, start, stop)
+
+
+def page_numbers(subpool: SubPool, pages: Pages, start: int, stop: int) -> Tensor:
+    """Physical pages of tokens ``start`` to ``stop`` of a handle, from that of ``start`` on: int64 ``[n]``."""
     size = subpool.page_size
+    return subpool.physical_ids(pages[start // size : -(-stop // size)].page_ids()).tensor
+
+
+def units_of_pages(physical: Tensor, size: int, start: int, stop: int) -> UnitIds:
+    """Ids of the units of tokens ``start`` to ``stop``, which are whole units.
+
+    Args:
+        physical: pages, from that of ``start`` on.
+        size: tokens of a page.
+    """
     first = start // size
-    physical = subpool.physical_ids(pages[first : -(-stop // size)].page_ids()).tensor
 
     @cache
     def ids(units: Units) -> Tensor:
@@ -60,11 +74,16 @@ def live_units(memory: MemoryOps, subpool: SubPool, pages: Pages, where: str) ->
     Raises:
         StepError: checking is on, and the slot is between an operation and its commit.
     """
-    slot = subpool.physical_ids(pages.page_ids()).tensor
+    slot = page_numbers(subpool, pages, 0, 1)
+    return slot_units(subpool, slot, live_cursor(memory, subpool, slot, where))
+
+
+def live_cursor(memory: MemoryOps, subpool: SubPool, slot: Tensor, where: str) -> Tensor:
+    """The cursor of a physical slot that is to be read: both ``[1]``. Errors as of ``live_units``."""
     if subpool.pool.checking:
         subpool.step_books.require_closed(f"{where} of {subpool.name!r}", "pages name", slot.cpu())
     cursor = memory.gather(subpool.view("cursor", subpool.spec.layers[0], "page"), slot)
-    return slot_units(subpool, slot, cursor.reshape(1).long())
+    return cursor.reshape(1).long()
 
 
 def require_held(subpool: SubPool, pages: Pages, start: int, stop: int) -> None:
@@ -73,16 +92,33 @@ def require_held(subpool: SubPool, pages: Pages, start: int, stop: int) -> None:
     Raises:
         ArgumentError: the range leaves the handle, or a page of it was evicted from this sub-pool or freed.
     """
+    require_within(subpool, pages, start, stop)
+    missing = first_missing(subpool, pages, start, stop)
+    if missing is not None:
+        raise ArgumentError(
+            f"tokens {start} to {stop} of {subpool.name!r}: the page of token {missing} was evicted or freed"
+        )
+
+
+def require_within(subpool: SubPool, pages: Pages, start: int, stop: int) -> None:
+    """Refuse tokens past those of a handle.
+
+    Raises:
+        ArgumentError: the range leaves the handle.
+    """
     if not isinstance(pages, Pages) or not 0 <= start < stop <= pages.tokens:
         what = f"the handle holds {pages.tokens} tokens" if isinstance(pages, Pages) else "pages are no handle"
         raise ArgumentError(f"tokens {start} to {stop} of {subpool.name!r}: {what}")
-    size, lease, first = subpool.page_size, pages.lease, pages.bounds.start
+
+
+def first_missing(subpool: SubPool, pages: Pages, start: int, stop: int) -> int | None:
+    """The first token of the first page, of those of the range, that was evicted from the sub-pool or freed."""
+    size, bit, held, first = subpool.page_size, subpool.member.bit, pages.lease.held, pages.bounds.start
     for index in range(start // size, -(-stop // size)):
-        held = lease.held[first + index]
-        if held <= 0 or not held & subpool.member.bit:
-            raise ArgumentError(
-                f"tokens {start} to {stop} of {subpool.name!r}: the page of token {index * size} was evicted or freed"
-            )
+        mask = held[first + index]
+        if mask <= 0 or not mask & bit:
+            return index * size
+    return None
 
 
 def _places(units: Units, device: torch.device) -> Tensor:
