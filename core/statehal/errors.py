@@ -104,6 +104,10 @@ class StoreError(StatehalError):
     """A directory cannot be opened or maintained as a store; a part that is missing or damaged is an ``Outcome``."""
 
 
+class OffloadError(StatehalError):
+    """An offloader was used after it was closed, or on another thread than its pool's."""
+
+
 class BackendError(StatehalError):
     """Base of errors about discovery and selection."""
 

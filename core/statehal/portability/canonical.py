@@ -28,7 +28,7 @@ from statehal.portability.unit_ids import (
 
 @dataclass(frozen=True)
 class Located:
-    """Where tokens of a handle lie, or a slot: found on the pool's thread, and good on any while their pages are pinned.
+    """Where tokens of a handle lie, or a slot: found on the pool's thread, good on any while their pages are pinned.
 
     Attributes:
         start, stop: tokens.

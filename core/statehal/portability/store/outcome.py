@@ -29,6 +29,10 @@ class Reason(StrEnum):
     """A block is pinned and so not deleted."""
     BUSY = "busy"
     """Another process has held a lock for longer than this store waits."""
+    REFUSED = "refused"
+    """An offloader's queue is full, and it does not wait."""
+    CANCELLED = "cancelled"
+    """Its transfer was cancelled, its offloader closed, or what it is of no use without was not done."""
     FAILED = "failed"
     """Another error of the system or of the network; the detail has it."""
 

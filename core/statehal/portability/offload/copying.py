@@ -1,0 +1,105 @@
+"""What a worker does with a block: between pool and host memory, and between host memory and store."""
+
+import threading
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from statehal.portability.offload.metrics import Metrics
+from statehal.portability.offload.rank_pool import RankPool
+from statehal.portability.offload.transfer import Block, summed
+from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
+from statehal.portability.store.protocol import BlockStore, PartRef
+
+
+class Copier:
+    """Copies blocks; its methods run on workers and touch neither the pool's accounts nor the queue."""
+
+    def __init__(self, pool: RankPool, store: BlockStore, metrics: Metrics) -> None:
+        self._memory, self._store, self._metrics = pool.hal.memory, store, metrics
+        self._device, self._block_bytes = pool.pool.device, pool.block_bytes
+        self._tokens = pool.object_tokens
+        self._own = threading.local()
+
+    def copy_out(self, block: Block, buffer: Tensor) -> Outcome | None:
+        """Copy a block's objects to host memory; the pages are done with then.
+
+        Returns:
+            ``None``; or ``DONE``, and nothing was copied, where the store has all that is this rank's turn to write.
+        """
+        refs = [ref for ref, _ in self._own_parts(block, buffer)]
+        if all(self._store.exists(refs)):
+            return DONE
+        self._memory.wait(block.transfer.event)
+        target = self._on_device(buffer)
+        for share, where, first, _ in block.pieces:
+            share.state.read(where, first, share.buffer(target))
+        if target is not buffer:
+            buffer.copy_(target, non_blocking=True)
+        self._memory.wait(self._memory.record())
+        return None
+
+    def put(self, block: Block, buffer: Tensor) -> Outcome:
+        """Store what ``copy_out`` copied."""
+        items = self._own_parts(block, buffer)
+        outcomes = self._store.put(items)
+        self._metrics.add("bytes", "stored", _bytes(items, outcomes))
+        return next((one for one in outcomes if not one), DONE)
+
+    def load(self, block: Block, buffer: Tensor) -> dict[str, Outcome]:
+        """Fetch a block's objects and write those of which every part came; zeroes tokens of which one did not.
+
+        Returns:
+            What came of each sub-pool.
+        """
+        items, counts = [], []
+        for share, *_ in block.pieces:
+            refs = share.refs(block.key)
+            counts.append(len(refs))
+            items += share.items(block.key, buffer, range(len(refs)))
+        answers = self._store.get(items)
+        self._metrics.add("bytes", "loaded", _bytes(items, answers))
+        self._memory.wait(block.transfer.event)
+        target = self._on_device(buffer)
+        if target is not buffer:
+            target.copy_(buffer, non_blocking=True)
+        found, rest = {}, iter(answers)
+        for (share, *_), count in zip(block.pieces, counts, strict=True):
+            found[share.name] = next((one for one in [next(rest) for _ in range(count)] if not one), DONE)
+        whole = summed(found)
+        for share, where, first, blank in block.pieces:
+            for start, stop in blank:
+                share.state.blank(where, start, stop)
+            if share.need.kind == "point" and not whole:  # a state is of use only beside all of its tokens
+                found[share.name] = found[share.name] and missed(Reason.CANCELLED, "its tokens did not come")
+            elif found[share.name]:
+                share.state.write(where, first, share.buffer(target))
+            else:
+                share.state.blank(where, first, first + self._tokens)
+        self._memory.wait(self._memory.record())
+        return found
+
+    def _own_parts(self, block: Block, buffer: Tensor) -> list[tuple[PartRef, Tensor]]:
+        items = []
+        for share, *_ in block.pieces:
+            items += share.items(block.key, buffer, share.turns(block.number))
+        return items
+
+    def _on_device(self, buffer: Tensor) -> Tensor:
+        """Where objects are gathered: the host buffer itself, or a buffer of this worker on the pool's device."""
+        if self._device.type == "cpu":
+            return buffer
+        if not hasattr(self._own, "buffer"):
+            self._own.buffer = torch.empty(self._block_bytes, dtype=torch.uint8, device=self._device)
+        found: Tensor = self._own.buffer
+        return found
+
+
+def _bytes(items: Sequence[tuple[PartRef, Tensor]], outcomes: Sequence[Outcome]) -> int:
+    return sum(ref.part.nbytes for (ref, _), one in zip(items, outcomes, strict=True) if one)
+
+
+def failure(error: BaseException) -> Outcome:
+    """The outcome of an exception."""
+    return missed(Reason.FAILED, f"{type(error).__name__}: {error}")

@@ -1,0 +1,193 @@
+"""The threads of an offloader, and the queue between them and the pool's thread."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from torch import Tensor
+
+from statehal.pool import Pin
+from statehal.portability.offload.copying import Copier, failure
+from statehal.portability.offload.metrics import Metrics
+from statehal.portability.offload.share import Piece
+from statehal.portability.offload.staging import Staging
+from statehal.portability.offload.transfer import Block, Load, Transfer, summed
+from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
+
+logger = logging.getLogger("statehal")
+
+
+class Workers:
+    """Takes blocks in the order: loads, stores that are to be copied, stores that were copied and are to be put.
+
+    So pages are done with as soon as there is host memory for them, and a slow store holds host buffers and not pages.
+
+    Attributes:
+        changed: the lock of everything here and of staging; notified at every change.
+        released: for the pool's thread, pins of pages that are done with, and slots that were written.
+    """
+
+    def __init__(self, copier: Copier, staging: Staging, metrics: Metrics, count: int) -> None:
+        self.changed = threading.Condition()
+        self.released: deque[tuple[list[Pin], list[Piece]]] = deque()
+        self._copier, self._staging, self._metrics = copier, staging, metrics
+        self._loads: deque[Block] = deque()
+        self._stores: deque[Block] = deque()
+        self._copied: deque[tuple[Block, Tensor]] = deque()
+        self._running = 0
+        self._closed = self._abandoned = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"statehal-offload-{i}", daemon=True) for i in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def queued(self) -> int:
+        """Blocks of stores that are not copied yet."""
+        return len(self._stores)
+
+    def add_store(self, block: Block) -> None:
+        """Queue a block; the caller holds the lock, and so of all that follow."""
+        self._stores.append(block)
+        self.changed.notify_all()
+
+    def add_load(self, block: Block) -> None:
+        """Queue a block."""
+        self._loads.append(block)
+        self.changed.notify_all()
+
+    def finish(self, block: Block, outcome: Outcome, there: Iterable[str] = ()) -> None:
+        """Enter what came of a block; its pages are done with."""
+        transfer, there = block.transfer, set(there)
+        if block.evicted and outcome:
+            outcome = Outcome(True, detail=f"without {list(block.evicted)}, which were evicted")
+        self._release(
+            block, [one for one in block.pieces if one.share.need.kind == "point" and one.share.name in there]
+        )
+        transfer.enter(block.number, outcome, there)
+        self._metrics.block(transfer.kind, outcome, time.perf_counter() - transfer.begun)
+        if transfer.only_last_left():
+            last, transfer.last = transfer.last, None
+            assert last is not None
+            assert isinstance(transfer, Load)
+            if transfer.came_true() and not self._abandoned:
+                self.add_load(last)
+            else:
+                self.finish(last, missed(Reason.CANCELLED, "not all other blocks of its load were done"))
+        self.changed.notify_all()
+
+    def drop(self, transfer: Transfer | None) -> int:
+        """Drop the blocks of a transfer, or of all for good, that no worker is at."""
+        self._abandoned |= transfer is None
+        mine = [block for block in (*self._loads, *self._stores) if transfer in (None, block.transfer)]
+        copied = [one for one in self._copied if transfer in (None, one[0].transfer)]
+        for queue in (self._loads, self._stores):
+            kept = [block for block in queue if transfer not in (None, block.transfer)]
+            queue.clear()
+            queue.extend(kept)
+        kept_copies = [one for one in self._copied if transfer not in (None, one[0].transfer)]
+        self._copied.clear()
+        self._copied.extend(kept_copies)
+        for _, buffer in copied:
+            self._staging.give(buffer)
+        gone = [*mine, *(block for block, _ in copied)]
+        waiting = {block.transfer for block in gone} | ({transfer} if transfer is not None else set())
+        for one in waiting:
+            if one.last is not None:
+                gone.append(one.last)
+                one.last = None
+        for block in gone:
+            self.finish(block, missed(Reason.CANCELLED))
+        return len(gone)
+
+    def is_idle(self) -> bool:
+        """Whether nothing is queued and nothing under way."""
+        return not (self._loads or self._stores or self._copied or self._running)
+
+    def close(self) -> None:
+        """End the threads, once nothing is left; the caller does not hold the lock."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def snapshot(self) -> dict[str, dict[str, int]]:
+        """How much is queued and staged now."""
+        staging = self._staging
+        return {
+            "queue": {"loads": len(self._loads), "stores": len(self._stores), "copied": len(self._copied)},
+            "host": {"bytes": staging.made * staging.block_bytes, "used_bytes": staging.used * staging.block_bytes},
+        }
+
+    def _work(self) -> None:
+        while True:
+            with self.changed:
+                while (task := self._next()) is None:
+                    if self._closed:
+                        return
+                    self.changed.wait()
+                self._running += 1
+            task()
+
+    def _next(self) -> Callable[[], None] | None:
+        if self._loads or self._stores:
+            buffer = self._staging.reserve()
+            if buffer is not False:
+                if self._loads:
+                    return partial(self._load, self._loads.popleft(), buffer)
+                return partial(self._copy, self._stores.popleft(), buffer)
+        return partial(self._put, *self._copied.popleft()) if self._copied else None
+
+    def _copy(self, block: Block, buffer: Tensor | None) -> None:
+        try:
+            buffer = self._staging.make() if buffer is None else buffer
+            outcome = self._copier.copy_out(block, buffer)
+        except BaseException as error:
+            outcome = self._failed("copy", block, error)
+        with self.changed:
+            self._running -= 1
+            if outcome is None and buffer is not None:
+                self._release(block)
+                self._copied.append((block, buffer))
+                self.changed.notify_all()
+            else:
+                self._staging.give(buffer)
+                self.finish(block, outcome or DONE)
+
+    def _put(self, block: Block, buffer: Tensor) -> None:
+        try:
+            outcome = self._copier.put(block, buffer)
+        except BaseException as error:
+            outcome = self._failed("put", block, error)
+        with self.changed:
+            self._running -= 1
+            self._staging.give(buffer)
+            self.finish(block, outcome)
+
+    def _load(self, block: Block, buffer: Tensor | None) -> None:
+        found: dict[str, Outcome] = {}
+        try:
+            buffer = self._staging.make() if buffer is None else buffer
+            found = self._copier.load(block, buffer)
+            outcome = summed(found)
+        except BaseException as error:
+            outcome, found = self._failed("load", block, error), {}
+        with self.changed:
+            self._running -= 1
+            self._staging.give(buffer)
+            self.finish(block, outcome, [name for name, one in found.items() if one])
+
+    def _release(self, block: Block, written: Sequence[Piece] = ()) -> None:
+        """Let go of a block's pages, once."""
+        if block.pins:
+            self.released.append((block.pins, list(written)))
+            block.pins = []
+
+    def _failed(self, what: str, block: Block, error: BaseException) -> Outcome:
+        logger.error("%s of block %d of a %s failed", what, block.number, block.transfer.kind, exc_info=error)
+        return failure(error)
