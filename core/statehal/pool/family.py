@@ -247,9 +247,9 @@ class Family:
             if held and generation[ids[i]] != generations[i]:
                 raise self.freed_by_number(ids[i])
         for member in self.members:
-            bit, refs, pins = member.bit, member.refs, member.pins
+            bit, refs, pinned = member.bit, member.refs, member.pins.get
             for i in bounds:
-                if masks[i] & bit and (not refs[ids[i]] or (pins and not member.is_held(ids[i]))):
+                if masks[i] & bit and refs[ids[i]] <= pinned(ids[i], 0):
                     raise self.freed_by_number(ids[i])
 
     def freed_by_number(self, v: int) -> UseAfterFree:

@@ -1,6 +1,6 @@
 """Pins: pages that a copy reads or fills while their holders go on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from statehal.errors import ArgumentError, DoubleFree, ForeignPages
@@ -28,22 +28,25 @@ class Pin:
         return f"Pin({self.family.name}: { ({member.name: list(ids) for member, ids in self.pages}) })"
 
 
-def pin(family: "Family", pages: Pages, members: Sequence[Member]) -> Pin:
-    """Add a holder to the pages, in those of the members in which each is held."""
+def pin(family: "Family", pages: Pages, parts: Iterable[range], members: Sequence[Member]) -> list[Pin]:
+    """Add a holder to each of the parts, in those of the members in which each page is held."""
     foreign = [member.name for member in members if member not in family.members]
     if foreign:
         raise ForeignPages(f"a handle of {family.name!r} has no pages in {foreign} to pin")
     family.validate(pages)
     lease, bounds = pages.lease, pages.bounds
-    ids, masks = lease.ids[bounds.start : bounds.stop], lease.held[bounds.start : bounds.stop]
-    chosen = []
-    for member in members:
-        bit = member.bit
-        mine = tuple([v for v, held in zip(ids, masks, strict=True) if held & bit])
-        member.pin(mine)
-        chosen.append((member, mine))
-    made = Pin(family, tuple(chosen))
-    family.pins.add(made)
+    made = []
+    for part in parts:
+        part = bounds[part.start : part.stop]
+        ids, masks = lease.ids[part.start : part.stop], lease.held[part.start : part.stop]
+        chosen = []
+        for member in members:
+            bit = member.bit
+            mine = tuple([v for v, held in zip(ids, masks, strict=True) if held & bit])
+            member.pin(mine)
+            chosen.append((member, mine))
+        made.append(Pin(family, tuple(chosen)))
+    family.pins.update(made)
     return made
 
 

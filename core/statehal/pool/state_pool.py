@@ -219,9 +219,14 @@ class StatePool:
         Raises:
             UseAfterFree, ForeignPages: a page was given back, or the handle has none in a sub-pool.
         """
+        return self.pin_each(pages, [range(len(pages))], subpools)[0]
+
+    def pin_each(self, pages: Pages, parts: Iterable[range], subpools: str | Iterable[str] | None = None) -> list[Pin]:
+        """A pin of its own for each part of a handle, given as page indices; as ``pin``, and checked once for all."""
         family = self._family(pages)
         names = (subpools,) if isinstance(subpools, str) else subpools
-        return pin(family, pages, family.members if names is None else [self[name].member for name in names])
+        members = family.members if names is None else [self[name].member for name in names]
+        return pin(family, pages, parts, members)
 
     def unpin(self, pins: Pin | Iterable[Pin]) -> None:
         """Give back pins; pages that nobody else holds are free.

@@ -10,6 +10,7 @@ from torch import Tensor
 from statehal.arguments.tensors import describe
 from statehal.binding import Binding
 from statehal.errors import ArgumentError
+from statehal.ids import VirtualIds
 from statehal.pool import Pages
 from statehal.portability.copy_plan import Move, Pair, moves
 from statehal.portability.move_rows import PoolRows, UnitIds, buffer_rows
@@ -111,7 +112,15 @@ class CanonicalState:
         self.blank_edges(where, resume=resume)
         self.close(where)
 
-    def locate(self, pages: Pages, start: int = 0, stop: int | None = None, *, writing: bool = False) -> Located:
+    def locate(
+        self,
+        pages: Pages,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        writing: bool = False,
+        ids: VirtualIds | None = None,
+    ) -> Located:
         """Find tokens of a handle, or its slot, for ``read`` and ``write``; the pool's pending work is done first.
 
         Whether each page is held in the sub-pool is for the caller to ask.
@@ -119,6 +128,7 @@ class CanonicalState:
         Args:
             stop: by default one object after ``start``.
             writing: the slot is to be written: what it holds may be of an unfinished step.
+            ids: of the pages of these tokens, where a caller that asks several sub-pools has them.
 
         Raises:
             ArgumentError: the handle does not reach so far, or has not one slot.
@@ -127,7 +137,7 @@ class CanonicalState:
         stop = start + self._tokens if stop is None else stop
         if self._sub.spec.kind == "tokens":
             require_within(self._sub, pages, start, stop)
-            return Located(start, stop, page_numbers(self._sub, pages, start, stop))
+            return Located(start, stop, page_numbers(self._sub, pages, start, stop, ids))
         require_held(self._sub, pages, 0, 1)
         if len(pages) != 1:
             raise ArgumentError(f"a point of {self._sub.name!r} is one slot: the handle has {len(pages)}")

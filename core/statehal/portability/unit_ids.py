@@ -7,6 +7,7 @@ from torch import Tensor
 
 from statehal.errors import ArgumentError
 from statehal.hookspecs import MemoryOps
+from statehal.ids import VirtualIds
 from statehal.pool import Pages, SubPool
 from statehal.portability.move_rows import UnitIds
 from statehal.portability.placement import Units
@@ -19,10 +20,18 @@ def token_units(subpool: SubPool, pages: Pages, start: int, stop: int) -> UnitId
     return units_of_pages(page_numbers(subpool, pages, start, stop), subpool.page_size, start, stop)
 
 
-def page_numbers(subpool: SubPool, pages: Pages, start: int, stop: int) -> Tensor:
-    """Physical pages of tokens ``start`` to ``stop`` of a handle, from that of ``start`` on: int64 ``[n]``."""
-    size = subpool.page_size
-    return subpool.physical_ids(pages[start // size : -(-stop // size)].page_ids()).tensor
+def page_ids(pages: Pages, size: int, start: int, stop: int) -> VirtualIds:
+    """Virtual pages of tokens ``start`` to ``stop`` of a handle, of ``size`` tokens each."""
+    return pages[start // size : -(-stop // size)].page_ids()
+
+
+def page_numbers(subpool: SubPool, pages: Pages, start: int, stop: int, ids: VirtualIds | None = None) -> Tensor:
+    """Physical pages of tokens ``start`` to ``stop`` of a handle, from that of ``start`` on: int64 ``[n]``.
+
+    Args:
+        ids: their ``page_ids``, where they are known.
+    """
+    return subpool.physical_ids(page_ids(pages, subpool.page_size, start, stop) if ids is None else ids).tensor
 
 
 def units_of_pages(physical: Tensor, size: int, start: int, stop: int) -> UnitIds:

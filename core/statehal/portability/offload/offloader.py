@@ -122,12 +122,12 @@ class Offloader:
         self._pin(plan, blocks[:room])
         transfer.event = self.pool.hal.memory.record()
         queued = 0
-        try:
-            for block in blocks[:room]:
-                self._queue(block)
-                queued += 1
-        finally:  # an interrupt while it waits for room, too
-            with self._workers.changed:
+        with self._workers.changed:
+            try:
+                for block in blocks[:room]:
+                    self._queue(block)
+                    queued += 1
+            finally:  # an interrupt while it waits for room, too
                 for block in blocks[queued:]:
                     self._workers.finish(block, missed(Reason.REFUSED, f"{self._max_queued} blocks are queued"))
         return transfer
@@ -248,20 +248,20 @@ class Offloader:
 
     def _pin(self, plan: Plan, blocks: Sequence[Block]) -> None:
         try:
-            for block in blocks:
-                plan.pin(block)
+            plan.pin(blocks)
         except BaseException:
             self.pool.pool.unpin([pin for block in blocks for pin in block.pins])
             raise
 
     def _queue(self, block: Block) -> None:
+        """Queue a block of a store when there is room; the caller holds the lock."""
         workers = self._workers
-        with workers.changed:
-            if not block.pieces:
-                workers.finish(block, missed(Reason.ABSENT, f"evicted from {list(block.evicted)} before it was stored"))
-                return
+        if not block.pieces:
+            workers.finish(block, missed(Reason.ABSENT, f"evicted from {list(block.evicted)} before it was stored"))
+            return
+        if workers.queued >= self._max_queued:
             workers.changed.wait_for(lambda: workers.queued < self._max_queued)
-            workers.add_store(block)
+        workers.add_store(block)
 
     def _exists(self, refs: Sequence[PartRef]) -> list[Outcome]:
         try:

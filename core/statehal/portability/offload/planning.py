@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Sequence
 
 from statehal.errors import ArgumentError
+from statehal.ids import VirtualIds
 from statehal.pool import Pages
 from statehal.portability.canonical import Located
 from statehal.portability.offload.prefix import Prefix
 from statehal.portability.offload.rank_pool import RankPool
 from statehal.portability.offload.share import Piece, Share
 from statehal.portability.offload.transfer import Block, Transfer
-from statehal.portability.unit_ids import first_missing, require_held
+from statehal.portability.unit_ids import page_ids, require_held, require_within
 
 
 class Plan:
@@ -52,20 +53,17 @@ class Plan:
             ArgumentError: a handle does not hold the tokens.
             StepError: checking is on, and a slot is between an operation and its commit.
         """
-        where = self._located(self.slots, self.with_point) | self._located(self.tokens, self.blocks)
+        gone = {share.name: self._evicted(share, handle) for share, handle in self.tokens}
+        where = self._located()
         found = []
         for number in self.with_point:
-            held: list[Share] = []
-            evicted: list[Share] = []
-            for share, handle in self.tokens if number >= self._first else ():
-                start = number * self.object_tokens
-                gone = first_missing(share.held.subpool, handle, start, start + self.object_tokens)
-                (held if gone is None else evicted).append(share)
+            mine = [share for share, _ in self.tokens] if number >= self._first else []
+            held = [share for share in mine if number not in gone[share.name]]
+            evicted = tuple(share.name for share in mine if number in gone[share.name])
             if number == self.with_point[-1]:
                 held += [share for share, _ in self.slots]
             pieces = [Piece(share, where[share.name], number * self.object_tokens) for share in held]
-            names = tuple(share.name for share in evicted)
-            found.append(Block(transfer, number, self._keys[number], pieces, names))
+            found.append(Block(transfer, number, self._keys[number], pieces, evicted))
         return found
 
     def load(self, transfer: Transfer) -> list[Block]:
@@ -99,27 +97,34 @@ class Plan:
             pieces[self.blocks[-1]].append(Piece(share, where, stop - n))
         return [Block(transfer, number, self._keys[number], found) for number, found in pieces.items()]
 
-    def pin(self, block: Block) -> None:
-        """Pin what a block's pieces are of."""
+    def pin(self, blocks: Sequence[Block]) -> None:
+        """Pin what the blocks are of, each for itself."""
         n, pool = self.object_tokens, self._pool.pool
-        names = {piece.share.name for piece in block.pieces}
-        for handle, shares in _by_handle([*self.tokens, *self.slots]):
-            mine = [share.name for share in shares if share.name in names]
-            if not mine:
-                continue
-            part = handle
-            if shares[0].need.kind == "span":
-                size = shares[0].held.subpool.page_size
-                part = handle[block.number * n // size : -(-(block.number + 1) * n // size)]
-            block.pins.append(pool.pin(part, mine))
+        with_tokens = [block for block in blocks if block.number >= self._first]
+        size = pool.plan.page_size
+        parts = [range(block.number * n // size, -(-(block.number + 1) * n // size)) for block in with_tokens]
+        for handle in {id(handle): handle for _, handle in self.tokens}.values():
+            for block, pin in zip(with_tokens, pool.pin_each(handle, parts), strict=True):
+                block.pins.append(pin)
+        if blocks and blocks[-1].number == self.with_point[-1]:
+            for handle in {id(handle): handle for _, handle in self.slots}.values():
+                blocks[-1].pins.append(pool.pin(handle))
 
-    def _located(self, shares: Sequence[tuple[Share, Pages]], blocks: range) -> dict[str, Located]:
-        start, stop = blocks.start * self.object_tokens, blocks.stop * self.object_tokens
-        return {share.name: share.state.locate(handle, start, stop) for share, handle in shares if blocks}
+    def _evicted(self, share: Share, handle: Pages) -> set[int]:
+        """Blocks of which a page is no longer held in the sub-pool."""
+        n, bit, bounds = self.object_tokens, share.held.subpool.member.bit, handle.bounds
+        held, size = handle.lease.held[bounds.start : bounds.stop], share.held.subpool.page_size
+        pages = [index for index, mask in enumerate(held) if mask <= 0 or not mask & bit]
+        return {block for page in pages for block in range(page * size // n, ((page + 1) * size - 1) // n + 1)}
 
-
-def _by_handle(shares: Iterable[tuple[Share, Pages]]) -> list[tuple[Pages, list[Share]]]:
-    found: dict[int, tuple[Pages, list[Share]]] = {}
-    for share, handle in shares:
-        found.setdefault(id(handle), (handle, []))[1].append(share)
-    return list(found.values())
+    def _located(self) -> dict[str, Located]:
+        """Where the tokens of all blocks lie, and the slots."""
+        start, stop = self.blocks.start * self.object_tokens, self.blocks.stop * self.object_tokens
+        ids: dict[int, VirtualIds] = {}
+        found = {share.name: share.state.locate(handle) for share, handle in self.slots}
+        for share, handle in self.tokens if self.blocks else ():
+            require_within(share.held.subpool, handle, start, stop)
+            if id(handle) not in ids:  # once for all of its sub-pools
+                ids[id(handle)] = page_ids(handle, share.held.subpool.page_size, start, stop)
+            found[share.name] = share.state.locate(handle, start, stop, ids=ids[id(handle)])
+        return found
