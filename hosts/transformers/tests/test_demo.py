@@ -104,8 +104,11 @@ def test_decoding_is_measured_beside_transformers_as_it_is(monkeypatch: pytest.M
     model.register_forward_pre_hook(look, with_kwargs=True)
     found = decode_speed(model, page_size=8, backend="reference")
     assert passes[0][0] == "DynamicCache", "the host's own look at the model"
-    assert passes[1:] == [("PooledCache", False), ("DynamicCache", True)] * 3
-    assert min(found["speed_ratio"], found["pooled_seconds"], found["transformers_seconds"]) > 0
+    assert passes[1:] == [("PooledCache", False), ("PooledCache", False), ("DynamicCache", True)] * 3
+    assert all(min(found[way].values()) > 0 for way in ("pooled", "pages", "transformers"))
+    assert "pages" not in decode_speed(
+        tiny_model("deepseek_v3", torch.float32, "cpu"), page_size=8, backend="reference"
+    )
 
 
 def test_beams_and_windows_hold_less_state() -> None:

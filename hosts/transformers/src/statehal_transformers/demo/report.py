@@ -55,10 +55,15 @@ def _plan(plan: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _measurements(console: Console, measured: dict[str, Any]) -> None:
     decode = measured["decode"]
+    ways = {"pooled": "on the pool", "pages": "with attention that reads the pool's pages"}
+    costs = [
+        f"{decode[way]['seconds'] * 1e3:.0f} ms {title}, {decode[way]['speed_ratio']:.2f} of that speed"
+        for way, title in ways.items()
+        if way in decode
+    ]
     console.print(
         f"decoding, batch {decode['batch']}, {decode['context']} tokens of context, {decode['rounds']} rounds in turn: "
-        f"{decode['pooled_seconds'] * 1e3:.0f} ms a step on the pool, {decode['transformers_seconds'] * 1e3:.0f} with "
-        f"transformers' cache, {decode['speed_ratio']:.2f} of its speed"
+        f"{decode['transformers']['seconds'] * 1e3:.0f} ms a step with transformers' cache, {'; '.join(costs)}"
     )
     for name, what in (("beams", "4 beams"), ("windows", "sliding windows")):
         held = measured[name]
