@@ -12,7 +12,7 @@ import pytest
 
 from doc_blocks import ROOT
 
-HEAVY = ("torch", "triton", "transformers", "numpy", "hypothesis", "safetensors", "xxhash")
+HEAVY = ("torch", "triton", "transformers", "numpy", "hypothesis", "safetensors", "xxhash", "fsspec", "mooncake")
 LIGHT = {
     "statehal": "import statehal",
     "cli": "import statehal.cli",

@@ -1,6 +1,5 @@
 """A store of parts in a directory that many processes share."""
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,11 +10,12 @@ from typing import TypeVarTuple
 
 from statehal.errors import ArgumentError, StoreError
 from statehal.portability.store import part_file
-from statehal.portability.store.buffers import BufferLike, byte_view
+from statehal.portability.store.buffers import BufferLike
 from statehal.portability.store.checksum import new_hash
 from statehal.portability.store.counts import Tally
 from statehal.portability.store.directory import Directory
 from statehal.portability.store.eviction import Evicted, Evictor
+from statehal.portability.store.forms import Forms
 from statehal.portability.store.keys import key_bytes
 from statehal.portability.store.locks import BlockLocks, LockTimeout
 from statehal.portability.store.namespace import Namespace
@@ -24,15 +24,12 @@ from statehal.portability.store.part_format import PartFormat
 from statehal.portability.store.protocol import Counts, PartRef
 from statehal.portability.store.putting import Putter
 from statehal.portability.store.quarantine import Quarantine
+from statehal.portability.store.report import Report
 from statehal.portability.store.temporaries import sweep
 from statehal.portability.store.usage import Usage
 
-logger = logging.getLogger("statehal")
-
 _Item = TypeVarTuple("_Item")
 _PIN_POLL_S = 0.002
-_TELL_AGAIN_S = 60.0
-_QUIET = (Reason.ABSENT, Reason.CORRUPT)  # the usual miss, and what quarantine tells itself
 
 
 class FileStore:
@@ -89,22 +86,22 @@ class FileStore:
             self._directory, self._usage, self._evictor, self._quarantine, self._tally,
             max_bytes=max_bytes, must_check=checksum, fsync=fsync, wait_s=wait_s,
         )  # fmt: skip
-        self._forms: dict[tuple[str, str], PartFormat] = {}
-        self._told: dict[tuple[str, Reason], float] = {}
+        self._forms = Forms(checked=checksum)
+        self._report = Report(str(self.root), self._tally)
         if self._directory.newer is None:
             self._tally.add("swept", "temporaries", sweep(self._directory.temporary))
 
     def exists(self, refs: Sequence[PartRef]) -> list[Outcome]:
         """As ``BlockStore.exists``: a look at the file's length, and at its header where the length is another."""
-        return self._each("exists", [(ref, self._form(ref)) for ref in refs], self._exists)
+        return self._each("exists", [(ref, self._forms.of(ref)) for ref in refs], self._exists)
 
     def put(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
         """As ``BlockStore.put``; what does not fit and lies in the way is moved to quarantine."""
-        return self._each("put", self._with_views(items, writable=False), self._putter.put)
+        return self._each("put", self._forms.with_views(items, writable=False), self._putter.put)
 
     def get(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
         """As ``BlockStore.get``: read straight into the buffers, and hashed on the way."""
-        made = self._with_views(items, writable=True)
+        made = self._forms.with_views(items, writable=True)
         outcomes = self._each("get", made, self._get)
         read = sum(form.file_bytes for (_, form, _), outcome in zip(made, outcomes, strict=True) if outcome)
         self._tally.add("bytes", "read", read)
@@ -168,24 +165,6 @@ class FileStore:
     ) -> None:
         self.close()
 
-    def _form(self, ref: PartRef) -> PartFormat:
-        """The header of that part in every block, made once."""
-        key_bytes(ref.key)
-        name = ref.namespace.digest, ref.part.id
-        form = self._forms.get(name)
-        if form is None or (form.part is not ref.part and form.part != ref.part):
-            form = self._forms[name] = PartFormat(ref.namespace, ref.part, checked=self._must_check)
-        return form
-
-    def _with_views(
-        self, items: Sequence[tuple[PartRef, BufferLike]], *, writable: bool
-    ) -> list[tuple[PartRef, PartFormat, memoryview]]:
-        forms = [self._form(ref) for ref, _ in items]
-        return [
-            (ref, form, byte_view(buffer, form.payload_bytes, ref, writable=writable))
-            for (ref, buffer), form in zip(items, forms, strict=True)
-        ]
-
     def _path(self, ref: PartRef) -> str:
         return self._directory.part(ref.namespace.digest, ref.key, ref.part.id)
 
@@ -201,20 +180,7 @@ class FileStore:
             except OSError as error:
                 outcome = part_file.failed(error)
             outcomes.append(outcome)
-        self._tally.outcomes(operation, outcomes)
-        self._tell(operation, outcomes)
-        return outcomes
-
-    def _tell(self, operation: str, outcomes: list[Outcome]) -> None:
-        """Log failures, but one that repeats, such as a full disk, once a minute."""
-        for outcome in outcomes:
-            if outcome.reason is None or outcome.reason in _QUIET:
-                continue
-            now = time.monotonic()
-            if now < self._told.get((operation, outcome.reason), now):
-                continue
-            self._told[operation, outcome.reason] = now + _TELL_AGAIN_S
-            logger.warning("%s: %s missed, %s: %s", self.root, operation, outcome.reason, outcome.detail)
+        return self._report.outcomes(operation, outcomes)
 
     def _exists(self, ref: PartRef, form: PartFormat) -> Outcome:
         path = self._path(ref)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 
 from statehal.portability.store import checksum
-from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
-from statehal.portability.store.part_format import LENGTH_BYTES, NewerPart, PartError, PartFormat
-from statehal.portability.store.reading import CHUNK_BYTES, Source, read_claims, read_part
+from statehal.portability.store.outcome import Outcome, Reason, missed
+from statehal.portability.store.part_format import LENGTH_BYTES, PartFormat
+from statehal.portability.store.reading import CHUNK_BYTES, Source, look_part, read_part
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
 USE_GRAIN_NS = 1_000_000_000
 """A use is not noted again within it: what was read a moment ago is not the next to go."""
 # a name that is no file, such as a pipe, must not make the reader wait
@@ -23,9 +23,9 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 def failed(error: OSError) -> Outcome:
     """What an error of the system means for an item."""
     text = f"{error.filename or 'a file'}: {error.strerror or error}"
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return missed(Reason.FULL, text)
-    return missed(Reason.READ_ONLY if error.errno in _DENIED else Reason.FAILED, text)
+    return missed(Reason.READ_ONLY if error.errno in DENIED else Reason.FAILED, text)
 
 
 def open_to_read(path: str) -> int | Outcome:
@@ -49,21 +49,12 @@ def look(path: str, form: PartFormat, key: str, *, must_check: bool) -> Outcome:
     if isinstance(fd, Outcome):
         return fd
     try:
-        claims = read_claims(source_of(fd), os.fstat(fd).st_size)
-    except NewerPart as newer:
-        return missed(Reason.NEWER_FORMAT, f"{path}: {newer}")
-    except PartError as error:
-        return missed(Reason.CORRUPT, f"{path}: {error}")
+        outcome = look_part(source_of(fd), os.fstat(fd).st_size, form, key, must_check=must_check)
     except OSError as error:
         return missed(Reason.FAILED, f"{path}: {error.strerror}")
     finally:
         os.close(fd)
-    unlike = form.unlike(claims, key)
-    if unlike is not None:
-        return replace(unlike, detail=f"{path}: {unlike.detail}")
-    if must_check and claims.checksum is None:
-        return missed(Reason.UNCHECKED, f"{path}: it was written without a checksum")
-    return DONE
+    return outcome or replace(outcome, detail=f"{path}: {outcome.detail}")
 
 
 def load(fd: int, path: str, form: PartFormat, key: str, out: memoryview, *, must_check: bool) -> Outcome:

@@ -18,6 +18,8 @@ from statehal.portability.store.part_format import (
 CHUNK_BYTES = 1 << 18
 """Read and hashed at a time, so that the hash finds the bytes in a core's own cache."""
 
+UNCHECKED = "it was written without a checksum"
+
 Source: TypeAlias = Callable[[Sequence[memoryview], int], int]
 """Reads into views, one after another, from an offset of the stored bytes; returns how many it read, as ``preadv``."""
 
@@ -60,8 +62,29 @@ def read_part(
     except PartError as error:
         return missed(Reason.CORRUPT, str(error))
     if claims.checksum is None and must_check:
-        return missed(Reason.UNCHECKED, "it was written without a checksum")
+        return missed(Reason.UNCHECKED, UNCHECKED)
     return _checked(source, claims.blanked, claims.head_bytes, out, claims.checksum)
+
+
+def look_part(source: Source, stored_bytes: int, form: PartFormat, key: str, *, must_check: bool) -> Outcome:
+    """Whether a stored part says that it is this one; the payload is not read.
+
+    Returns:
+        As ``read_part``, but that a payload may be damaged without its showing.
+
+    Raises:
+        OSError: of the source.
+    """
+    try:
+        claims = read_claims(source, stored_bytes)
+    except NewerPart as newer:
+        return missed(Reason.NEWER_FORMAT, str(newer))
+    except PartError as error:
+        return missed(Reason.CORRUPT, str(error))
+    unlike = form.unlike(claims, key)
+    if unlike is not None:
+        return unlike
+    return missed(Reason.UNCHECKED, UNCHECKED) if must_check and claims.checksum is None else DONE
 
 
 def read_claims(source: Source, stored_bytes: int) -> Claims:

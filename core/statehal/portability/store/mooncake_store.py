@@ -1,0 +1,292 @@
+"""A store of parts in the memory of many machines, on Mooncake."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Never, TypeAlias, TypeVar
+
+from statehal.errors import ArgumentError
+from statehal.portability.store.buffers import BufferLike
+from statehal.portability.store.checksum import new_hash
+from statehal.portability.store.counts import Tally
+from statehal.portability.store.forms import Forms
+from statehal.portability.store.mooncake_client import (
+    TOO_SHORT,
+    CallFailed,
+    MooncakeClient,
+    client_class,
+    coded,
+    is_gone,
+    new_client,
+)
+from statehal.portability.store.mooncake_connection import Connection, Down
+from statehal.portability.store.mooncake_lane import Lane, Named
+from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
+from statehal.portability.store.part_format import PartFormat
+from statehal.portability.store.part_memory import StoredBytes, encode
+from statehal.portability.store.protocol import Counts, PartRef
+from statehal.portability.store.reading import read_part
+from statehal.portability.store.report import Report
+from statehal.portability.store.workers import Occupied, Unanswered, Workers
+
+T = TypeVar("T")
+_Item: TypeAlias = tuple[PartRef, PartFormat, memoryview]
+_Job: TypeAlias = Callable[[MooncakeClient, Lane], Callable[[], T]]
+_MOST_PARTS = 512  # of one call: the client's queues have an end
+_LEFT_ALONE = (Reason.NEWER_FORMAT, Reason.FAILED)
+
+
+class MooncakeStore:
+    """Parts as values of Mooncake's distributed store, named ``namespace/key/part``.
+
+    A part is put together, or taken apart, in memory that is registered with the client, and moved with as many others
+    as fit there; while some are moved others are copied and hashed. What is stored is a cache: the master evicts what
+    was not used for a while, and a part is gone with the machine that holds it. Parts are always checked.
+
+    No call waits for longer than ``wait_s``. Once one has found the master gone, every outcome is ``FAILED`` at once,
+    until it is back; that is tried in the background, no more often than every ``retry_s``.
+
+    Args:
+        master: its address, ``host:port``.
+        metadata: the address of the metadata server, as Mooncake's own ``setup`` takes it.
+        hostname: the name, or address, that other clients reach this machine by.
+        segment_bytes: memory that this process adds to the store; 0 where other clients hold it all.
+        buffer_bytes: the client's own buffer.
+        protocol: ``tcp``, ``rdma`` or what else the client was built for.
+        devices: network devices for ``rdma``.
+        connect: makes a client that is set up, where these arguments do not say enough.
+        lanes: calls under way at a time.
+        lane_bytes: registered memory of a lane, unless one part alone is larger.
+        wait_s: how long the answer to a call, and at first the master, is waited for.
+        retry_s: the least time between two tries to get a master back.
+
+    Raises:
+        ArgumentError: ``lanes`` or ``lane_bytes`` is less than 1.
+        MissingDependency: Mooncake's client, a library of the system that it needs, or xxhash is not installed.
+    """
+
+    def __init__(
+        self,
+        master: str,
+        metadata: str,
+        *,
+        hostname: str = "127.0.0.1",
+        segment_bytes: int = 0,
+        buffer_bytes: int = 16 << 20,
+        protocol: str = "tcp",
+        devices: str = "",
+        connect: Callable[[], MooncakeClient] | None = None,
+        lanes: int = 2,
+        lane_bytes: int = 8 << 20,
+        wait_s: float = 5.0,
+        retry_s: float = 1.0,
+    ) -> None:
+        for name, value in (("lanes", lanes), ("lane_bytes", lane_bytes)):
+            if value < 1:
+                raise ArgumentError(f"{name}={value}: expected at least 1")
+        new_hash()  # so that a missing library shows now, and not at the first part
+        if connect is None:
+            client_class()
+            connect = partial(
+                new_client, master, metadata, hostname=hostname, segment_bytes=segment_bytes,
+                buffer_bytes=buffer_bytes, protocol=protocol, devices=devices,
+            )  # fmt: skip
+        self._lane_bytes = lane_bytes
+        self._lanes = [Lane(lane_bytes) for _ in range(lanes)]
+        self._workers = Workers(self._lanes, wait_s)
+        self._connection = Connection(connect, master, retry_s)
+        self._forms = Forms(checked=True)
+        self._tally = Tally()
+        self._report = Report(f"mooncake://{master}", self._tally)
+        self._corrupt: set[str] = set()  # headers do not show it: what ``get`` saw, until a writer has replaced it
+        self._connection.begin(wait_s)
+
+    def exists(self, refs: Sequence[PartRef]) -> list[Outcome]:
+        """As ``BlockStore.exists``: whether a value of the right length is there; its header is read where not."""
+        return self._report.outcomes("exists", self._look("exists", [(ref, self._forms.of(ref)) for ref in refs]))
+
+    def put(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
+        """As ``BlockStore.put``; what does not fit and lies in the way is removed."""
+        made = self._forms.with_views(items, writable=False)
+        outcomes = self._look("put", [(ref, form) for ref, form, _ in made])
+        wanted = [
+            index
+            for index, outcome in enumerate(outcomes)
+            if outcome.reason not in _LEFT_ALONE and (not outcome or _name(made[index][0]) in self._corrupt)
+        ]
+        replaced = {_name(made[index][0]) for index in wanted if outcomes[index].reason is not Reason.ABSENT}
+        groups = self._groups([made[index] for index in wanted])
+        answers = self._ask("put", (partial(_put, group, replaced) for group in groups))
+        done = [
+            one for group, answer in zip(groups, answers, strict=True) for one in self._coded("put", len(group), answer)
+        ]
+        for index, outcome in zip(wanted, done, strict=True):
+            outcomes[index] = outcome
+            if outcome:
+                self._corrupt.discard(_name(made[index][0]))
+                self._tally.add("bytes", "written", made[index][1].file_bytes)
+        return self._report.outcomes("put", outcomes)
+
+    def get(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
+        """As ``BlockStore.get``; copied into the buffers, and hashed on the way, by the caller's own thread."""
+        made = self._forms.with_views(items, writable=True)
+        groups = self._groups(made)
+        found: list[Outcome | None] = []
+        for group, answer in zip(groups, self._ask("get", (partial(_get, group) for group in groups)), strict=True):
+            found += [answer] * len(group) if isinstance(answer, Outcome) else _taken(group, *answer)
+        longer = [item for item, outcome in zip(made, found, strict=True) if outcome is None]
+        read = iter(zip(longer, self._ask("get", (partial(_read, item) for item in longer)), strict=True))
+        outcomes = [_copied(*next(read)) if outcome is None else outcome for outcome in found]
+        for (ref, form, _), outcome in zip(made, outcomes, strict=True):
+            if outcome:
+                self._corrupt.discard(_name(ref))
+                self._tally.add("bytes", "read", form.file_bytes)
+            elif outcome.reason is Reason.CORRUPT:
+                self._corrupt.add(_name(ref))
+                self._report.corrupt(missed(Reason.CORRUPT, f"{ref}: {outcome.detail}"))
+        return self._report.outcomes("get", outcomes)
+
+    def delete(self, refs: Sequence[PartRef]) -> list[Outcome]:
+        """As ``BlockStore.delete``, also of a part that is being read, whose reader then finds it corrupt."""
+        for ref in refs:
+            self._forms.of(ref)  # refuses a key that is none
+        names = list(map(_name, refs))
+        groups = [names[start : start + _MOST_PARTS] for start in range(0, len(names), _MOST_PARTS)]
+        answers = self._ask("delete", (partial(_remove, group) for group in groups))
+        outcomes = [
+            one
+            for group, answer in zip(groups, answers, strict=True)
+            for one in self._coded("delete", len(group), answer)
+        ]
+        return self._report.outcomes("delete", outcomes)
+
+    def counts(self) -> Counts:
+        """As ``BlockStore.counts``, and ``"bytes"``."""
+        return self._tally.snapshot()
+
+    def close(self) -> None:
+        """Leave the cluster, with this process's own segment; every outcome is ``FAILED`` from then on."""
+        self._connection.close()
+
+    def __enter__(self) -> "MooncakeStore":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _look(self, operation: str, wanted: Sequence[tuple[PartRef, PartFormat]]) -> list[Outcome]:
+        """Whether each part is there: for ``exists`` by its size, for ``put`` by its header."""
+        named = [(_name(ref), form, ref.key) for ref, form in wanted]
+        groups = [named[start : start + _MOST_PARTS] for start in range(0, len(named), _MOST_PARTS)]
+        outcomes: list[Outcome] = []
+        answers = self._ask(operation, (partial(_look, group, operation == "exists") for group in groups))
+        for group, answer in zip(groups, answers, strict=True):
+            outcomes += [answer] * len(group) if isinstance(answer, Outcome) else answer
+        return outcomes
+
+    def _groups(self, items: Sequence[_Item]) -> list[list[_Item]]:
+        """Items that are moved in one call: as many as fit into a lane."""
+        groups: list[list[_Item]] = []
+        room = 0
+        for item in items:
+            nbytes = item[1].file_bytes
+            if not groups or nbytes > room or len(groups[-1]) == _MOST_PARTS:
+                groups.append([])
+                room = self._lane_bytes
+            groups[-1].append(item)
+            room -= nbytes
+        return groups
+
+    def _ask(self, operation: str, jobs: Iterable[_Job[T]]) -> Iterator[T | Outcome]:
+        """What each call returned, or the outcome that all of its items have; a job is done when it has a lane."""
+
+        def start(job: _Job[T], lane: Lane) -> Callable[[], T]:
+            try:
+                return job(self._connection.client(), lane)
+            except Down as error:
+                return partial(_raise, error)
+
+        for answer in self._workers.answers(partial(start, job) for job in jobs):
+            yield self._failed(operation, answer) if isinstance(answer, Exception) else answer
+
+    def _failed(self, operation: str, error: Exception) -> Outcome:
+        match error:
+            case Occupied():
+                return missed(Reason.BUSY, str(error))
+            case CallFailed(code=code):
+                if is_gone(code):
+                    self._connection.lost(str(error))
+                return coded(operation, code)
+            case Unanswered():
+                self._connection.lost(str(error))
+                return missed(Reason.FAILED, str(error))
+            case _:
+                return missed(Reason.FAILED, f"{type(error).__name__}: {error}")
+
+    def _coded(self, operation: str, count: int, answer: list[int] | Outcome) -> list[Outcome]:
+        if isinstance(answer, Outcome):
+            return [answer] * count
+        return [coded(operation, code) if code else DONE for code in answer]
+
+
+def _name(ref: PartRef) -> str:
+    return f"{ref.namespace.digest}/{ref.key}/{ref.part.id}"
+
+
+def _raise(error: Exception) -> Never:
+    raise error
+
+
+def _look(group: Sequence[Named], by_size: bool, client: MooncakeClient, lane: Lane) -> Callable[[], list[Outcome]]:
+    return partial(lane.look, client, group, by_size)
+
+
+def _put(group: Sequence[_Item], replaced: set[str], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
+    """Copy parts into the lane, here and now: when the call is made the buffers may be somebody else's again."""
+    sizes = [form.file_bytes for _, form, _ in group]
+    memory, at = lane.reserve(sum(sizes)), 0
+    for ref, form, view in group:
+        encode(form, ref.key, view, memory[at : at + form.file_bytes])
+        at += form.file_bytes
+    names = [_name(ref) for ref, _, _ in group]
+    return partial(lane.put, client, names, sizes, [name for name in names if name in replaced])
+
+
+def _get(group: Sequence[_Item], client: MooncakeClient, lane: Lane) -> Callable[[], tuple[memoryview, list[int]]]:
+    sizes = [form.file_bytes for _, form, _ in group]
+    lane.reserve(sum(sizes))
+    return partial(lane.get, client, [_name(ref) for ref, _, _ in group], sizes)
+
+
+def _taken(group: Sequence[_Item], memory: memoryview, codes: Sequence[int]) -> Iterator[Outcome | None]:
+    """Copy parts from the lane, checked; ``None`` of one that is longer than it should be."""
+    at = 0
+    for (ref, form, view), code in zip(group, codes, strict=True):
+        if code == TOO_SHORT:
+            yield None
+        elif code < 0:
+            yield coded("get", code)
+        else:
+            data = memory[at : at + min(code, form.file_bytes)]
+            yield read_part(StoredBytes(data), code, form, ref.key, view, must_check=True)
+        at += form.file_bytes
+
+
+def _read(item: _Item, client: MooncakeClient, lane: Lane) -> Callable[[], tuple[Outcome, bytearray]]:
+    ref, form, _ = item
+    return partial(lane.read, client, _name(ref), form, ref.key)
+
+
+def _copied(item: _Item, answer: tuple[Outcome, bytearray] | Outcome) -> Outcome:
+    if isinstance(answer, Outcome):
+        return answer
+    outcome, payload = answer
+    if outcome:
+        item[2][:] = payload
+    return outcome
+
+
+def _remove(names: Sequence[str], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
+    return partial(lane.remove, client, names)

@@ -1,0 +1,65 @@
+"""Not asking on and on what does not answer."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Never, TypeVar
+
+from statehal.portability.store.workers import Workers
+
+T = TypeVar("T")
+_ANSWERS = (FileNotFoundError, PermissionError)
+
+
+class Outage:
+    """Calls made through workers; once all have failed for ``wait_s``, one in ``retry_s`` is made and the rest fail.
+
+    Clients of networks try again by themselves, for seconds at each call; a batch of a thousand would take an hour to
+    say that a server is gone. That something is not there, or not permitted, is an answer.
+    """
+
+    def __init__(self, workers: Workers[None], wait_s: float, retry_s: float = 1.0) -> None:
+        self._workers = workers
+        self._wait_s = wait_s
+        self._retry_s = retry_s
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        self._next_try = 0.0
+
+    def answers(self, calls: Iterable[Callable[[], T]]) -> Iterator[T | Exception]:
+        """As ``Workers.answers``, of calls that need no lane."""
+
+        def job(call: Callable[[], T], lane: object) -> Callable[[], T]:
+            return call if self._may_ask() else _refuse
+
+        for answer in self._workers.answers(partial(job, call) for call in calls):
+            self._note(answer)
+            yield answer
+
+    def _may_ask(self) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            if self._since is None or now - self._since < self._wait_s:
+                return True
+            if now < self._next_try:
+                return False
+            self._next_try = now + self._retry_s
+            return True
+
+    def _note(self, answer: object) -> None:
+        if isinstance(answer, _Refused):
+            return
+        with self._lock:
+            if not isinstance(answer, Exception) or isinstance(answer, _ANSWERS):
+                self._since = None
+            elif self._since is None:
+                self._since = time.monotonic()
+
+
+class _Refused(Exception):
+    pass
+
+
+def _refuse() -> Never:
+    raise _Refused("not asked, because nothing has been answered for a while; it is tried again every now and then")

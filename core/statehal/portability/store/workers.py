@@ -1,0 +1,131 @@
+"""Calls that may take for ever, made by threads that nobody waits for longer than agreed."""
+
+import queue
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from statehal.portability.store.lanes import Lanes
+
+L = TypeVar("L")
+T = TypeVar("T")
+_Work: TypeAlias = tuple[Future[Any], Callable[[], Any]]
+
+
+class Unanswered(Exception):
+    """A call has not come back in time; inside the store only."""
+
+
+class Occupied(Exception):
+    """A call was not made, because all lanes were taken; inside the store only."""
+
+
+class _UnderWay(NamedTuple):
+    future: "Future[Any]"
+    lane: Any
+    deadline: float
+
+
+class Workers(Generic[L]):
+    """A thread for each lane; one whose call does not come back is missing until it does, and stops no process.
+
+    What a call touches must be its lane's, or its own: it may still run long after its caller was told that it is
+    unanswered. A lane is nobody else's until its call has come back and the answer has been dealt with.
+
+    Args:
+        lanes: what calls run in, such as memory that they read into.
+        wait_s: how long an answer, and a lane that is free, is waited for.
+    """
+
+    def __init__(self, lanes: Iterable[L], wait_s: float) -> None:
+        self._lanes = Lanes(lanes)
+        self._wait_s = wait_s
+        self._lock = threading.Lock()
+        self._started = 0
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        # threads have no hold on this object, and end with it
+        weakref.finalize(self, _end, self._work, self._lanes.count).atexit = False
+
+    def answers(self, jobs: Iterable[Callable[[L], Callable[[], T]]]) -> Iterator[T | Exception]:
+        """What each call returned or raised, in order, or ``Unanswered`` or ``Occupied``; some are under way at a time.
+
+        Args:
+            jobs: each makes a call of a lane, in this thread and when the lane is there. Where all lanes are taken and
+                stay so for ``wait_s``, the rest of the jobs is not done.
+        """
+        under_way: deque[_UnderWay] = deque()
+        remaining, patience = iter(jobs), self._wait_s
+        try:
+            while True:
+                taken = self._lanes.take(0 if under_way else patience)
+                if not taken and under_way:
+                    yield from self._oldest(under_way)
+                    continue
+                job = next(remaining, None)
+                if job is None:
+                    self._lanes.give(*taken)
+                    break
+                if taken:
+                    under_way.append(self._start(job, taken[0]))
+                else:
+                    patience = 0
+                    yield Occupied(f"all {self._lanes.count} lanes were taken for {self._wait_s:g} s by other calls")
+            while under_way:
+                yield from self._oldest(under_way)
+        finally:
+            for one in under_way:
+                self._give_when_done(one)
+
+    def _start(self, job: Callable[[L], Callable[[], T]], lane: L) -> _UnderWay:
+        try:
+            call = job(lane)
+        except BaseException:
+            self._lanes.give(lane)
+            raise
+        future: Future[T] = Future()
+        with self._lock:
+            if self._started < self._lanes.count:
+                self._started += 1
+                threading.Thread(target=_run, args=(self._work,), name="statehal-store", daemon=True).start()
+        self._work.put((future, call))
+        return _UnderWay(future, lane, time.monotonic() + self._wait_s)
+
+    def _oldest(self, under_way: deque[_UnderWay]) -> Iterator[Any]:
+        one = under_way.popleft()
+        try:
+            yield self._answer(one)
+        finally:
+            self._give_when_done(one)
+
+    def _answer(self, one: _UnderWay) -> Any:
+        if not wait([one.future], timeout=max(0.0, one.deadline - time.monotonic())).done:
+            return Unanswered(f"no answer in {self._wait_s:g} s")
+        error = one.future.exception()
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        return one.future.result() if error is None else error
+
+    def _give_when_done(self, one: _UnderWay) -> None:
+        one.future.add_done_callback(lambda _: self._lanes.give(one.lane))
+
+
+def _run(work: "queue.SimpleQueue[_Work | None]") -> None:
+    while (item := work.get()) is not None:
+        future, call = item
+        try:
+            result = call()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+            del result
+        del item, future, call  # and with them the memory that they hold, while the next is waited for
+
+
+def _end(work: "queue.SimpleQueue[_Work | None]", count: int) -> None:
+    for _ in range(count):
+        work.put(None)
