@@ -20,7 +20,7 @@ from statehal.portability.store.report import Report
 from statehal.portability.store.workers import Workers
 
 _OWN = {"skip_instance_cache": True, "use_listings_cache": False}  # what others have listed is none of this store's
-_LEFT_ALONE = (Reason.NEWER_FORMAT, Reason.FAILED)
+_REPLACED = (Reason.ABSENT, Reason.CORRUPT, Reason.MISPLACED, Reason.OTHER_LAYOUT, Reason.UNCHECKED)
 
 
 class FsspecStore:
@@ -81,9 +81,8 @@ class FsspecStore:
         wanted = []
         for index, (outcome, (ref, form, view)) in enumerate(zip(outcomes, made, strict=True)):
             path = self._path(ref)
-            if outcome.reason in _LEFT_ALONE or (outcome and path not in self._corrupt):
-                continue
-            wanted.append((index, path, ref, form, view, outcome))
+            if outcome.reason in _REPLACED or (outcome and path in self._corrupt):
+                wanted.append((index, path, ref, form, view, outcome))
         self._describe([ref for _, _, ref, *_ in wanted])
         calls = (  # encoded when its turn comes
             partial(self._objects.put, path, _encoded(form, ref, view), ref.namespace.digest, there)

@@ -37,6 +37,11 @@ class Lanes(Generic[L]):
                 self._waiting.remove(ticket)
         return given
 
+    def free(self) -> int:
+        """How many nobody has."""
+        with self._lock:
+            return len(self._free)
+
     def give(self, *lanes: L) -> None:
         """Give back: to who has waited longest, if anybody has."""
         with self._lock:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from statehal.portability.store.mooncake_client import MooncakeClient, meaning
+from statehal.portability.store.mooncake_client import CallFailed, MooncakeClient, meaning
 
 logger = logging.getLogger("statehal")
 
@@ -65,7 +65,7 @@ class Connection:
         """Say that a call found no master."""
         with self._lock:
             if self._up:
-                self._up, self._why, self._next_try = False, why, time.monotonic()
+                self._up, self._why = False, why
                 logger.warning("%s is away: %s", self._master, why)
 
     def begin(self, wait_s: float) -> None:
@@ -79,12 +79,12 @@ class Connection:
             if not self._up:
                 logger.warning("%s is away: %s", self._master, self._why)
 
-    def close(self) -> None:
-        """Give the client up, in this thread, which may take seconds where the master is gone."""
+    def close(self, *, leave: bool) -> None:
+        """Give the client up; ``leave`` closes it, in which no call may be under way."""
         with self._lock:
             self._closed, self._up = True, False
             client, self._client = self._client, None
-        if client is not None:
+        if client is not None and leave:
             client.close()
 
     def _try(self) -> None:
@@ -102,16 +102,25 @@ class Connection:
             socket.create_connection(self._address, timeout=self._retry_s).close()
         old = self._client
         if old is not None:
-            (code,) = old.batch_is_exist([_PROBE])
+            code = _answers(old)
             if code >= 0:
                 logger.warning("%s is back", self._master)
                 return
             logger.warning("%s: the client is replaced: %s", self._master, meaning(code))
         fresh = self._connect()
+        if (code := _answers(fresh)) < 0:
+            raise CallFailed(code)
         with self._lock:
+            # not closed, for a call that hangs may be inside: it goes with its last user
             closed, self._client = self._closed, None if self._closed else fresh
         if closed:
             fresh.close()
+
+
+def _answers(client: MooncakeClient) -> int:
+    """Below zero where the master does not."""
+    (code,) = client.batch_is_exist([_PROBE])
+    return code
 
 
 def _address(master: str) -> tuple[str, int] | None:

@@ -90,6 +90,12 @@ class Lane:
         """Remove values, whoever reads them; of each 0 or an error."""
         return _each(names, client.batch_remove(list(names), True))
 
+    def release(self) -> None:
+        """Take the memory from its client, which must not be asked for that once it is closed."""
+        self._retire()
+        while self._retired:
+            self._retired.pop()()
+
     def _stored(self, client: MooncakeClient, name: str, nbytes: int, head_bytes: int) -> StoredBytes:
         fetch = partial(self._fetch, client, name, nbytes)
         return StoredBytes(bytes(fetch(0, head_bytes)), fetch)

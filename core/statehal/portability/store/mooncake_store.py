@@ -33,7 +33,7 @@ T = TypeVar("T")
 _Item: TypeAlias = tuple[PartRef, PartFormat, memoryview]
 _Job: TypeAlias = Callable[[MooncakeClient, Lane], Callable[[], T]]
 _MOST_PARTS = 512  # of one call: the client's queues have an end
-_LEFT_ALONE = (Reason.NEWER_FORMAT, Reason.FAILED)
+_REPLACED = (Reason.ABSENT, Reason.CORRUPT, Reason.MISPLACED, Reason.OTHER_LAYOUT, Reason.UNCHECKED)
 
 
 class MooncakeStore:
@@ -112,7 +112,7 @@ class MooncakeStore:
         wanted = [
             index
             for index, outcome in enumerate(outcomes)
-            if outcome.reason not in _LEFT_ALONE and (not outcome or _name(made[index][0]) in self._corrupt)
+            if outcome.reason in _REPLACED or (outcome and _name(made[index][0]) in self._corrupt)
         ]
         replaced = {_name(made[index][0]) for index in wanted if outcomes[index].reason is not Reason.ABSENT}
         groups = self._groups([made[index] for index in wanted])
@@ -165,8 +165,15 @@ class MooncakeStore:
         return self._tally.snapshot()
 
     def close(self) -> None:
-        """Leave the cluster, with this process's own segment; every outcome is ``FAILED`` from then on."""
-        self._connection.close()
+        """Leave the cluster, with this process's own segment; every outcome is ``FAILED`` from then on.
+
+        It may take seconds where the master is gone. A client in which a call hangs is left to itself.
+        """
+        idle = self._workers.are_idle()
+        if idle:
+            for lane in self._lanes:
+                lane.release()
+        self._connection.close(leave=idle)
 
     def __enter__(self) -> "MooncakeStore":
         return self
@@ -215,6 +222,8 @@ class MooncakeStore:
         match error:
             case Occupied():
                 return missed(Reason.BUSY, str(error))
+            case Down():
+                return missed(Reason.FAILED, str(error))
             case CallFailed(code=code):
                 if is_gone(code):
                     self._connection.lost(str(error))

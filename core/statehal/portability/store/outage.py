@@ -44,7 +44,7 @@ class Outage:
                 return True
             if now < self._next_try:
                 return False
-            self._next_try = now + self._retry_s
+            self._next_try = now + self._wait_s + self._retry_s
             return True
 
     def _note(self, answer: object) -> None:
@@ -53,8 +53,11 @@ class Outage:
         with self._lock:
             if not isinstance(answer, Exception) or isinstance(answer, _ANSWERS):
                 self._since = None
-            elif self._since is None:
-                self._since = time.monotonic()
+                return
+            now = time.monotonic()
+            self._next_try = now + self._retry_s
+            if self._since is None:
+                self._since = now
 
 
 class _Refused(Exception):

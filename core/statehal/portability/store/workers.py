@@ -80,6 +80,10 @@ class Workers(Generic[L]):
             for one in under_way:
                 self._give_when_done(one)
 
+    def are_idle(self) -> bool:
+        """Whether no call is under way."""
+        return self._lanes.free() == self._lanes.count
+
     def _start(self, job: Callable[[L], Callable[[], T]], lane: L) -> _UnderWay:
         try:
             call = job(lane)

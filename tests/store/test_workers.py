@@ -1,0 +1,154 @@
+"""Calls that do not come back: bounded waiting, lanes that are whole again afterwards, and nobody starved."""
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from statehal.portability.store.lanes import Lanes
+from statehal.portability.store.outage import Outage
+from statehal.portability.store.workers import Occupied, Unanswered, Workers
+
+
+def job(call: Callable[[], object]) -> Callable[[object], Callable[[], object]]:
+    return lambda lane: call
+
+
+def test_answers_come_in_order_whatever_is_done_first() -> None:
+    started = [threading.Event() for _ in range(3)]
+
+    def call(index: int) -> int:
+        started[index].set()
+        if index == 0:
+            assert started[1].wait(10)
+        return index
+
+    workers: Workers[int] = Workers(range(2), 10)
+    assert list(workers.answers(job(partial(call, index)) for index in range(3))) == [0, 1, 2]
+
+
+def test_what_a_call_raises_is_an_answer_and_what_a_job_raises_is_not() -> None:
+    workers: Workers[int] = Workers(range(1), 10)
+
+    def fails() -> None:
+        raise KeyError("lost")
+
+    def refuses(lane: int) -> Callable[[], None]:
+        raise ValueError("refused")
+
+    (answer,) = workers.answers([job(fails)])
+    assert isinstance(answer, KeyError)
+    with pytest.raises(ValueError, match="refused"):
+        list(workers.answers([refuses]))
+    assert list(workers.answers([job(lambda: 1)])) == [1], "the lane of a refused job is gone"
+
+
+def test_a_call_that_does_not_come_back_is_waited_for_once_and_its_lane_is_nobodys() -> None:
+    stuck, lanes = threading.Event(), [[], []]  # type: tuple[threading.Event, list[list[int]]]
+    workers = Workers(lanes, 0.2)
+    used: list[list[int]] = []
+
+    def hangs(lane: list[int]) -> Callable[[], None]:
+        used.append(lane)
+        return lambda: lane.append(1) if stuck.wait(30) else None
+
+    def quick(lane: list[int]) -> Callable[[], int]:
+        used.append(lane)
+        return lambda: 1
+
+    started = time.monotonic()
+    first, *rest = workers.answers([hangs, quick, quick])
+    assert isinstance(first, Unanswered)
+    assert str(first) == "no answer in 0.2 s"
+    assert rest == [1, 1]
+    assert [one is used[0] for one in used] == [True, False, False], "the lane of a call under way was used again"
+    assert [isinstance(one, Unanswered) for one in workers.answers([hangs])] == [True]
+    waited = time.monotonic()
+    answers = list(workers.answers([quick] * 100))
+    assert {type(one) for one in answers} == {Occupied}
+    assert str(answers[0]) == "all 2 lanes were taken for 0.2 s by other calls"
+    assert time.monotonic() - waited < 5, "each of a hundred calls waited for a lane"
+    stuck.set()
+    assert list(workers.answers([quick, quick])) == [1, 1], "lanes do not come back"
+    assert time.monotonic() - started < 20
+
+
+def test_a_batch_that_is_left_in_its_middle_gives_its_lanes_back() -> None:
+    workers: Workers[int] = Workers(range(2), 10)
+    answers = workers.answers(job(lambda: 1) for _ in range(5))
+    next(answers)
+    answers.close()
+    assert list(workers.answers(job(lambda: 2) for _ in range(4))) == [2] * 4
+
+
+def test_threads_end_with_their_owner() -> None:
+    before = set(threading.enumerate())
+    workers: Workers[int] = Workers(range(3), 10)
+    together = threading.Barrier(3)
+    list(workers.answers([job(lambda: together.wait(10))] * 3))
+    made = set(threading.enumerate()) - before
+    assert len(made) == 3
+    assert all(thread.daemon for thread in made), "a call that hangs keeps the process"
+    del workers
+    gc.collect()
+    for thread in made:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in made)
+
+
+def test_who_waits_for_a_lane_gets_it_before_who_gave_it_back() -> None:
+    lanes = Lanes([1])
+    (held,) = lanes.take(0)
+    got: list[list[int]] = []
+    waiter = threading.Thread(target=lambda: got.append(lanes.take(30)))
+    waiter.start()
+    while not lanes._waiting:
+        time.sleep(0.001)
+    lanes.give(held)
+    assert lanes.take(0) == []
+    waiter.join(30)
+    assert got == [[1]]
+    assert lanes.take(0.01) == []
+    lanes.give(1)
+    assert lanes.take(0) == [1], "who waited in vain got the lane after all"
+
+
+def test_what_has_failed_for_long_is_asked_now_and_then() -> None:
+    made: list[int] = []
+    broken = True
+
+    def call() -> int:
+        made.append(1)
+        if broken:
+            raise ConnectionResetError("gone")
+        return 7
+
+    outage = Outage(Workers([None], 10), wait_s=0.05, retry_s=0.1)
+    first = list(outage.answers([call] * 3))
+    assert len(made) == 3, "a failure that is new stops a batch"
+    assert all(isinstance(one, ConnectionResetError) for one in first)
+    time.sleep(0.1)
+    made.clear()
+    answers = list(outage.answers([call] * 50))
+    assert len(made) == 1
+    assert "not asked, because nothing has been answered" in str(answers[-1])
+    broken = False
+    time.sleep(0.15)
+    assert list(outage.answers([call])) == [7]
+    assert list(outage.answers([call] * 3)) == [7] * 3
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("no"), PermissionError("no")])
+def test_no_is_an_answer(error: Exception) -> None:
+    made: list[int] = []
+
+    def call() -> None:
+        made.append(1)
+        raise error
+
+    outage = Outage(Workers([None], 10), wait_s=0.0)
+    list(outage.answers([call] * 5))
+    assert len(made) == 5
