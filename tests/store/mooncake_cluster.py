@@ -80,6 +80,9 @@ class Cluster:
     def stop_master(self) -> None:
         """It keeps its connections and answers nothing, until ``continue_master``."""
         self.process.send_signal(signal.SIGSTOP)
+        status = Path(f"/proc/{self.process.pid}/stat")
+        while status.read_text().rpartition(")")[2].split()[0] != "T":  # the signal is on its way
+            time.sleep(0.001)
 
     def continue_master(self) -> None:
         self.process.send_signal(signal.SIGCONT)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("object-servers")
 MADE = scene()
 
 
-class Faulty(MemoryFileSystem):
+class Faulty(MemoryFileSystem):  # type: ignore[misc]
     """Objects of its own in memory; a method that is named in ``faults`` calls that first, with the path."""
 
     cachable = False

@@ -80,7 +80,8 @@ def test_a_batch_that_is_left_in_its_middle_gives_its_lanes_back() -> None:
     workers: Workers[int] = Workers(range(2), 10)
     answers = workers.answers(job(lambda: 1) for _ in range(5))
     next(answers)
-    answers.close()
+    del answers
+    gc.collect()
     assert list(workers.answers(job(lambda: 2) for _ in range(4))) == [2] * 4
 
 

@@ -8,7 +8,8 @@ from statehal.portability.store.outcome import Outcome, Reason, missed
 
 TOO_SHORT = -600
 """Invalid parameters: of a read, memory that is shorter than the value."""
-_ABSENT = (-703, -704, -710, -712)  # a value that is still being written is not there yet
+BEING_WRITTEN = -703
+_ABSENT = (BEING_WRITTEN, -704, -710, -712)  # what is still being written is not there yet
 _FULL = (-200,)
 _BUSY = (-706, -708)
 _GONE = (-900, -901, -1010)
@@ -17,7 +18,7 @@ _MEANINGS = {
     -101: "no segment",
     -200: "no space",
     -600: "invalid parameters",
-    -703: "being written",
+    BEING_WRITTEN: "being written",
     -706: "in use",
     -707: "its lease ended while it was read",
     -708: "being replicated",
@@ -71,7 +72,7 @@ def meaning(code: int) -> str:
 def coded(operation: str, code: int) -> Outcome:
     """What an error means for an item."""
     text = meaning(code)
-    if code in _BUSY or (code == -703 and operation == "delete"):
+    if code in _BUSY or (code == BEING_WRITTEN and operation == "delete"):
         return missed(Reason.BUSY, text)
     if code in _ABSENT and operation != "put":
         return missed(Reason.ABSENT, text)

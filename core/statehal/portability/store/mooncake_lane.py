@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeAlias
 
-from statehal.portability.store.mooncake_client import CallFailed, MooncakeClient, coded, is_gone
+from statehal.portability.store.mooncake_client import BEING_WRITTEN, CallFailed, MooncakeClient, coded, is_gone
 from statehal.portability.store.outcome import DONE, Outcome
 from statehal.portability.store.part_format import PartFormat
 from statehal.portability.store.part_memory import StoredBytes
@@ -40,18 +40,19 @@ class Lane:
     def put(
         self, client: MooncakeClient, names: Sequence[str], sizes: Sequence[int], replaced: Sequence[str]
     ) -> list[int]:
-        """Store values that lie one after another in the memory; of each 0 or an error.
-
-        The client says that a value which another process is still writing is stored. It is not, and that process may
-        die, so they are looked up.
-        """
+        """Store values that lie one after another in the memory; of each 0 or an error, and ``stored`` says more."""
         self._register(client)
         if replaced:
             client.batch_remove(list(replaced), True)
-        codes = _each(names, client.batch_put_from(list(names), self._pointers(sizes), list(sizes)))
-        stored = [name for name, code in zip(names, codes, strict=True) if code == 0]
-        there = dict(zip(stored, _each(stored, client.batch_is_exist(stored)) if stored else (), strict=True))
-        return [code or {1: 0, 0: -703}.get(there[name], there[name]) for name, code in zip(names, codes, strict=True)]
+        return _each(names, client.batch_put_from(list(names), self._pointers(sizes), list(sizes)))
+
+    def stored(self, client: MooncakeClient, names: Sequence[str]) -> list[int]:
+        """Whether values that were put can be read; of each 0 or an error.
+
+        To put a value that another process is still writing is no error to the client. That process may die.
+        """
+        codes = _each(names, client.batch_is_exist(list(names)))
+        return [{1: 0, 0: BEING_WRITTEN}.get(code, code) for code in codes]
 
     def get(self, client: MooncakeClient, names: Sequence[str], sizes: Sequence[int]) -> tuple[memoryview, list[int]]:
         """Read values one after another into the memory; that, and of each value its length, or an error."""

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Never, TypeAlias, TypeVar
+from typing import Never, TypeVar
 
 from statehal.errors import ArgumentError
+from statehal.portability.store import mooncake_jobs as jobs
 from statehal.portability.store.buffers import BufferLike
 from statehal.portability.store.checksum import new_hash
 from statehal.portability.store.counts import Tally
 from statehal.portability.store.forms import Forms
 from statehal.portability.store.mooncake_client import (
-    TOO_SHORT,
     CallFailed,
     MooncakeClient,
     client_class,
@@ -20,19 +20,15 @@ from statehal.portability.store.mooncake_client import (
     new_client,
 )
 from statehal.portability.store.mooncake_connection import Connection, Down
-from statehal.portability.store.mooncake_lane import Lane, Named
+from statehal.portability.store.mooncake_jobs import MOST_PARTS, Item, Job, name_of
+from statehal.portability.store.mooncake_lane import Lane
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
 from statehal.portability.store.part_format import PartFormat
-from statehal.portability.store.part_memory import StoredBytes, encode
 from statehal.portability.store.protocol import Counts, PartRef
-from statehal.portability.store.reading import read_part
 from statehal.portability.store.report import Report
 from statehal.portability.store.workers import Occupied, Unanswered, Workers
 
 T = TypeVar("T")
-_Item: TypeAlias = tuple[PartRef, PartFormat, memoryview]
-_Job: TypeAlias = Callable[[MooncakeClient, Lane], Callable[[], T]]
-_MOST_PARTS = 512  # of one call: the client's queues have an end
 _REPLACED = (Reason.ABSENT, Reason.CORRUPT, Reason.MISPLACED, Reason.OTHER_LAYOUT, Reason.UNCHECKED)
 
 
@@ -112,19 +108,14 @@ class MooncakeStore:
         wanted = [
             index
             for index, outcome in enumerate(outcomes)
-            if outcome.reason in _REPLACED or (outcome and _name(made[index][0]) in self._corrupt)
+            if outcome.reason in _REPLACED or (outcome and name_of(made[index][0]) in self._corrupt)
         ]
-        replaced = {_name(made[index][0]) for index in wanted if outcomes[index].reason is not Reason.ABSENT}
+        replaced = {name_of(made[index][0]) for index in wanted if outcomes[index].reason is not Reason.ABSENT}
         groups = self._groups([made[index] for index in wanted])
-        answers = self._ask("put", (partial(_put, group, replaced) for group in groups))
-        done = [
-            one for group, answer in zip(groups, answers, strict=True) for one in self._coded("put", len(group), answer)
-        ]
-        for index, outcome in zip(wanted, done, strict=True):
+        calls = (partial(jobs.put, group, replaced) for group in groups)
+        for index, outcome in zip(wanted, self._coded("put", groups, calls), strict=True):
             outcomes[index] = outcome
-            if outcome:
-                self._corrupt.discard(_name(made[index][0]))
-                self._tally.add("bytes", "written", made[index][1].file_bytes)
+        self._confirm([index for index in wanted if outcomes[index]], made, outcomes)
         return self._report.outcomes("put", outcomes)
 
     def get(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
@@ -132,17 +123,17 @@ class MooncakeStore:
         made = self._forms.with_views(items, writable=True)
         groups = self._groups(made)
         found: list[Outcome | None] = []
-        for group, answer in zip(groups, self._ask("get", (partial(_get, group) for group in groups)), strict=True):
-            found += [answer] * len(group) if isinstance(answer, Outcome) else _taken(group, *answer)
+        for group, answer in zip(groups, self._ask("get", (partial(jobs.get, group) for group in groups)), strict=True):
+            found += [answer] * len(group) if isinstance(answer, Outcome) else jobs.taken(group, *answer)
         longer = [item for item, outcome in zip(made, found, strict=True) if outcome is None]
-        read = iter(zip(longer, self._ask("get", (partial(_read, item) for item in longer)), strict=True))
-        outcomes = [_copied(*next(read)) if outcome is None else outcome for outcome in found]
+        read = iter(zip(longer, self._ask("get", (partial(jobs.read, item) for item in longer)), strict=True))
+        outcomes = [jobs.copied(*next(read)) if outcome is None else outcome for outcome in found]
         for (ref, form, _), outcome in zip(made, outcomes, strict=True):
             if outcome:
-                self._corrupt.discard(_name(ref))
+                self._corrupt.discard(name_of(ref))
                 self._tally.add("bytes", "read", form.file_bytes)
             elif outcome.reason is Reason.CORRUPT:
-                self._corrupt.add(_name(ref))
+                self._corrupt.add(name_of(ref))
                 self._report.corrupt(missed(Reason.CORRUPT, f"{ref}: {outcome.detail}"))
         return self._report.outcomes("get", outcomes)
 
@@ -150,14 +141,8 @@ class MooncakeStore:
         """As ``BlockStore.delete``, also of a part that is being read, whose reader then finds it corrupt."""
         for ref in refs:
             self._forms.of(ref)  # refuses a key that is none
-        names = list(map(_name, refs))
-        groups = [names[start : start + _MOST_PARTS] for start in range(0, len(names), _MOST_PARTS)]
-        answers = self._ask("delete", (partial(_remove, group) for group in groups))
-        outcomes = [
-            one
-            for group, answer in zip(groups, answers, strict=True)
-            for one in self._coded("delete", len(group), answer)
-        ]
+        groups = _chunks([name_of(ref) for ref in refs])
+        outcomes = list(self._coded("delete", groups, (partial(jobs.remove, group) for group in groups)))
         return self._report.outcomes("delete", outcomes)
 
     def counts(self) -> Counts:
@@ -185,37 +170,46 @@ class MooncakeStore:
 
     def _look(self, operation: str, wanted: Sequence[tuple[PartRef, PartFormat]]) -> list[Outcome]:
         """Whether each part is there: for ``exists`` by its size, for ``put`` by its header."""
-        named = [(_name(ref), form, ref.key) for ref, form in wanted]
-        groups = [named[start : start + _MOST_PARTS] for start in range(0, len(named), _MOST_PARTS)]
+        groups = _chunks([(name_of(ref), form, ref.key) for ref, form in wanted])
         outcomes: list[Outcome] = []
-        answers = self._ask(operation, (partial(_look, group, operation == "exists") for group in groups))
+        answers = self._ask(operation, (partial(jobs.look, group, operation == "exists") for group in groups))
         for group, answer in zip(groups, answers, strict=True):
             outcomes += [answer] * len(group) if isinstance(answer, Outcome) else answer
         return outcomes
 
-    def _groups(self, items: Sequence[_Item]) -> list[list[_Item]]:
+    def _confirm(self, indexes: Sequence[int], made: Sequence[Item], outcomes: list[Outcome]) -> None:
+        """Look up what was stored, in one call rather than in one a group."""
+        groups = _chunks([name_of(made[index][0]) for index in indexes])
+        confirmed = self._coded("put", groups, (partial(jobs.stored, group) for group in groups))
+        for index, outcome in zip(indexes, confirmed, strict=True):
+            outcomes[index] = outcome
+            if outcome:
+                self._corrupt.discard(name_of(made[index][0]))
+                self._tally.add("bytes", "written", made[index][1].file_bytes)
+
+    def _groups(self, items: Sequence[Item]) -> list[list[Item]]:
         """Items that are moved in one call: as many as fit into a lane."""
-        groups: list[list[_Item]] = []
+        groups: list[list[Item]] = []
         room = 0
         for item in items:
             nbytes = item[1].file_bytes
-            if not groups or nbytes > room or len(groups[-1]) == _MOST_PARTS:
+            if not groups or nbytes > room or len(groups[-1]) == MOST_PARTS:
                 groups.append([])
                 room = self._lane_bytes
             groups[-1].append(item)
             room -= nbytes
         return groups
 
-    def _ask(self, operation: str, jobs: Iterable[_Job[T]]) -> Iterator[T | Outcome]:
+    def _ask(self, operation: str, calls: Iterable[Job[T]]) -> Iterator[T | Outcome]:
         """What each call returned, or the outcome that all of its items have; a job is done when it has a lane."""
 
-        def start(job: _Job[T], lane: Lane) -> Callable[[], T]:
+        def start(job: Job[T], lane: Lane) -> Callable[[], T]:
             try:
                 return job(self._connection.client(), lane)
             except Down as error:
                 return partial(_raise, error)
 
-        for answer in self._workers.answers(partial(start, job) for job in jobs):
+        for answer in self._workers.answers(partial(start, job) for job in calls):
             yield self._failed(operation, answer) if isinstance(answer, Exception) else answer
 
     def _failed(self, operation: str, error: Exception) -> Outcome:
@@ -234,68 +228,20 @@ class MooncakeStore:
             case _:
                 return missed(Reason.FAILED, f"{type(error).__name__}: {error}")
 
-    def _coded(self, operation: str, count: int, answer: list[int] | Outcome) -> list[Outcome]:
-        if isinstance(answer, Outcome):
-            return [answer] * count
-        return [coded(operation, code) if code else DONE for code in answer]
+    def _coded(
+        self, operation: str, groups: Sequence[Sequence[object]], calls: Iterable[Job[list[int]]]
+    ) -> Iterator[Outcome]:
+        """Of each item of each group what its code means."""
+        for group, answer in zip(groups, self._ask(operation, calls), strict=True):
+            if isinstance(answer, Outcome):
+                yield from [answer] * len(group)
+            else:
+                yield from (coded(operation, code) if code else DONE for code in answer)
 
 
-def _name(ref: PartRef) -> str:
-    return f"{ref.namespace.digest}/{ref.key}/{ref.part.id}"
+def _chunks(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[start : start + MOST_PARTS] for start in range(0, len(items), MOST_PARTS)]
 
 
 def _raise(error: Exception) -> Never:
     raise error
-
-
-def _look(group: Sequence[Named], by_size: bool, client: MooncakeClient, lane: Lane) -> Callable[[], list[Outcome]]:
-    return partial(lane.look, client, group, by_size)
-
-
-def _put(group: Sequence[_Item], replaced: set[str], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
-    """Copy parts into the lane, here and now: when the call is made the buffers may be somebody else's again."""
-    sizes = [form.file_bytes for _, form, _ in group]
-    memory, at = lane.reserve(sum(sizes)), 0
-    for ref, form, view in group:
-        encode(form, ref.key, view, memory[at : at + form.file_bytes])
-        at += form.file_bytes
-    names = [_name(ref) for ref, _, _ in group]
-    return partial(lane.put, client, names, sizes, [name for name in names if name in replaced])
-
-
-def _get(group: Sequence[_Item], client: MooncakeClient, lane: Lane) -> Callable[[], tuple[memoryview, list[int]]]:
-    sizes = [form.file_bytes for _, form, _ in group]
-    lane.reserve(sum(sizes))
-    return partial(lane.get, client, [_name(ref) for ref, _, _ in group], sizes)
-
-
-def _taken(group: Sequence[_Item], memory: memoryview, codes: Sequence[int]) -> Iterator[Outcome | None]:
-    """Copy parts from the lane, checked; ``None`` of one that is longer than it should be."""
-    at = 0
-    for (ref, form, view), code in zip(group, codes, strict=True):
-        if code == TOO_SHORT:
-            yield None
-        elif code < 0:
-            yield coded("get", code)
-        else:
-            data = memory[at : at + min(code, form.file_bytes)]
-            yield read_part(StoredBytes(data), code, form, ref.key, view, must_check=True)
-        at += form.file_bytes
-
-
-def _read(item: _Item, client: MooncakeClient, lane: Lane) -> Callable[[], tuple[Outcome, bytearray]]:
-    ref, form, _ = item
-    return partial(lane.read, client, _name(ref), form, ref.key)
-
-
-def _copied(item: _Item, answer: tuple[Outcome, bytearray] | Outcome) -> Outcome:
-    if isinstance(answer, Outcome):
-        return answer
-    outcome, payload = answer
-    if outcome:
-        item[2][:] = payload
-    return outcome
-
-
-def _remove(names: Sequence[str], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
-    return partial(lane.remove, client, names)
