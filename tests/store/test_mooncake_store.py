@@ -178,13 +178,18 @@ def test_a_call_that_hangs_is_an_outcome_in_time_and_touches_no_buffer_afterward
     store, refs = opened(client, wait_s=0.3, lanes=1), MADE.block(0)
     assert all(store.put(items(refs)))
     go_on = threading.Event()
-    client.faults = {"batch_get_into": lambda *arguments: until(go_on)}
+    client.faults = {name: lambda *arguments: until(go_on) for name in ("batch_get_into", "batch_is_exist")}
     wanted = buffers(refs)
     started = time.monotonic()
     outcomes = store.get(wanted)
     assert time.monotonic() - started < 5
     assert reasons(outcomes) == ["failed"] * 4
     assert outcomes[0].detail == "no answer in 0.3 s"
+    started = time.monotonic()
+    for _ in range(50):
+        (outcome,) = store.exists(refs[:1])
+        assert str(outcome.reason) == "failed"
+    assert time.monotonic() - started < 5, "each of fifty calls waited for the lane that hangs"
     go_on.set()
     client.faults = {}
     assert wait_until(lambda: read(store, refs) == ["right"] * 4), "the store does not come back"

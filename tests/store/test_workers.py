@@ -142,6 +142,20 @@ def test_what_has_failed_for_long_is_asked_now_and_then() -> None:
     assert list(outage.answers([call] * 3)) == [7] * 3
 
 
+def test_in_an_outage_nobody_waits_for_lanes_that_hang() -> None:
+    go_on = threading.Event()
+    outage = Outage(Workers([None], 0.2), wait_s=0.2, retry_s=60)
+    assert isinstance(next(outage.answers([lambda: go_on.wait(30)])), Unanswered)
+    assert isinstance(next(outage.answers([lambda: go_on.wait(30)])), Occupied)
+    time.sleep(0.05)
+    started = time.monotonic()
+    for _ in range(50):
+        (answer,) = outage.answers([lambda: 1])
+        assert "not asked" in str(answer)
+    assert time.monotonic() - started < 5
+    go_on.set()
+
+
 @pytest.mark.parametrize("error", [FileNotFoundError("no"), PermissionError("no")])
 def test_no_is_an_answer(error: Exception) -> None:
     made: list[int] = []

@@ -92,7 +92,7 @@ class Connection:
             self._get_back()
             why = ""
         except Exception as error:  # whatever a client raises
-            why = str(error)
+            why = f"{type(error).__name__}: {error}"
         with self._lock:
             self._up, self._why, self._trying = not why and not self._closed, why, None
             self._next_try = time.monotonic() + self._retry_s

@@ -39,8 +39,9 @@ class MooncakeStore:
     as fit there; while some are moved others are copied and hashed. What is stored is a cache: the master evicts what
     was not used for a while, and a part is gone with the machine that holds it. Parts are always checked.
 
-    No call waits for longer than ``wait_s``. Once one has found the master gone, every outcome is ``FAILED`` at once,
-    until it is back; that is tried in the background, no more often than every ``retry_s``.
+    The client is not waited for longer than ``wait_s``, and twice that by a batch which finds that all lanes hang. Once
+    a call has found the master gone, every outcome is ``FAILED`` at once, until it is back; that is tried in the
+    background, no more often than every ``retry_s``.
 
     Args:
         master: its address, ``host:port``.
@@ -73,7 +74,7 @@ class MooncakeStore:
         devices: str = "",
         connect: Callable[[], MooncakeClient] | None = None,
         lanes: int = 2,
-        lane_bytes: int = 8 << 20,
+        lane_bytes: int = 10 << 20,
         wait_s: float = 5.0,
         retry_s: float = 1.0,
     ) -> None:
@@ -209,6 +210,11 @@ class MooncakeStore:
             except Down as error:
                 return partial(_raise, error)
 
+        try:
+            self._connection.client()  # not after a wait for lanes whose calls hang
+        except Down as error:
+            yield from (missed(Reason.FAILED, str(error)) for _ in calls)
+            return
         for answer in self._workers.answers(partial(start, job) for job in calls):
             yield self._failed(operation, answer) if isinstance(answer, Exception) else answer
 

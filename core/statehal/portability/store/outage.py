@@ -9,6 +9,7 @@ from typing import Never, TypeVar
 from statehal.portability.store.workers import Workers
 
 T = TypeVar("T")
+_TEXT = "not asked, because nothing has been answered for a while; it is tried again every now and then"
 _ANSWERS = (FileNotFoundError, PermissionError)
 
 
@@ -33,9 +34,17 @@ class Outage:
         def job(call: Callable[[], T], lane: object) -> Callable[[], T]:
             return call if self._may_ask() else _refuse
 
+        if self._is_refused():  # not after a wait for lanes whose calls hang
+            yield from (_Refused(_TEXT) for _ in calls)
+            return
         for answer in self._workers.answers(partial(job, call) for call in calls):
             self._note(answer)
             yield answer
+
+    def _is_refused(self) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            return self._since is not None and now - self._since >= self._wait_s and now < self._next_try
 
     def _may_ask(self) -> bool:
         now = time.monotonic()
@@ -65,4 +74,4 @@ class _Refused(Exception):
 
 
 def _refuse() -> Never:
-    raise _Refused("not asked, because nothing has been answered for a while; it is tried again every now and then")
+    raise _Refused(_TEXT)
