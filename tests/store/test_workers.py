@@ -76,6 +76,22 @@ def test_a_call_that_does_not_come_back_is_waited_for_once_and_its_lane_is_nobod
     assert time.monotonic() - started < 20
 
 
+def test_of_a_batch_no_more_calls_are_under_way_than_said() -> None:
+    lock, at_a_time, most = threading.Lock(), 0, 0
+
+    def call() -> None:
+        nonlocal at_a_time, most
+        with lock:
+            at_a_time += 1
+            most = max(most, at_a_time)
+        time.sleep(0.005)
+        with lock:
+            at_a_time -= 1
+
+    list(Workers(range(4), 10, of_a_batch=2).answers(job(call) for _ in range(12)))
+    assert most == 2
+
+
 def test_a_batch_that_is_left_in_its_middle_gives_its_lanes_back() -> None:
     workers: Workers[int] = Workers(range(2), 10)
     answers = workers.answers(job(lambda: 1) for _ in range(5))

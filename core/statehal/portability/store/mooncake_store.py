@@ -36,7 +36,7 @@ class MooncakeStore:
     """Parts as values of Mooncake's distributed store, named ``namespace/key/part``.
 
     A part is put together, or taken apart, in memory that is registered with the client, and moved with as many others
-    as fit there; while some are moved others are copied and hashed. What is stored is a cache: the master evicts what
+    as fit there. What is stored is a cache: the master evicts what
     was not used for a while, and a part is gone with the machine that holds it. Parts are always checked.
 
     The client is not waited for longer than ``wait_s``, and twice that by a batch which finds that all lanes hang. Once
@@ -52,7 +52,7 @@ class MooncakeStore:
         protocol: ``tcp``, ``rdma`` or what else the client was built for.
         devices: network devices for ``rdma``.
         connect: makes a client that is set up, where these arguments do not say enough.
-        lanes: calls under way at a time.
+        lanes: batches under way at a time, of as many threads.
         lane_bytes: registered memory of a lane, unless one part alone is larger.
         wait_s: how long the answer to a call, and at first the master, is waited for.
         retry_s: the least time between two tries to get a master back.
@@ -90,7 +90,7 @@ class MooncakeStore:
             )  # fmt: skip
         self._lane_bytes = lane_bytes
         self._lanes = [Lane(lane_bytes) for _ in range(lanes)]
-        self._workers = Workers(self._lanes, wait_s)
+        self._workers = Workers(self._lanes, wait_s, of_a_batch=1)  # two take turns at the client: that is no faster
         self._connection = Connection(connect, master, retry_s)
         self._forms = Forms(checked=True)
         self._tally = Tally()

@@ -39,10 +39,12 @@ class Workers(Generic[L]):
     Args:
         lanes: what calls run in, such as memory that they read into.
         wait_s: how long an answer, and a lane that is free, is waited for.
+        of_a_batch: calls of one batch under way at a time; by default as many as there are lanes.
     """
 
-    def __init__(self, lanes: Iterable[L], wait_s: float) -> None:
+    def __init__(self, lanes: Iterable[L], wait_s: float, *, of_a_batch: int | None = None) -> None:
         self._lanes = Lanes(lanes)
+        self._of_a_batch = of_a_batch
         self._wait_s = wait_s
         self._lock = threading.Lock()
         self._started = 0
@@ -61,7 +63,8 @@ class Workers(Generic[L]):
         remaining, patience = iter(jobs), self._wait_s
         try:
             while True:
-                taken = self._lanes.take(0 if under_way else patience)
+                enough = len(under_way) == self._of_a_batch
+                taken = [] if enough else self._lanes.take(0 if under_way else patience)
                 if not taken and under_way:
                     yield from self._oldest(under_way)
                     continue
