@@ -133,7 +133,7 @@ def test_what_another_process_is_still_writing_is_not_stored() -> None:
     client.faults = {"batch_put_from": each(0)}
     outcomes = opened(client).put(items(MADE.block(0)))
     assert reasons(outcomes) == ["failed"] * 4
-    assert outcomes[0].detail == "being written (code -703)"
+    assert "another process is writing it, or it was evicted (code -703)" in outcomes[0].detail
 
 
 def test_one_code_is_none_of_the_others_business() -> None:
@@ -298,7 +298,7 @@ def test_memory_is_given_back_with_the_store() -> None:
     store = opened(client, lane_bytes=1)
     for number, tokens in enumerate((4, 400, 4000)):
         assert all(store.put(items(scene(object_tokens=tokens).block(number))))
-    assert len(client.registered) <= 4, "what a lane has grown out of stays registered"
+    assert len(client.registered) <= 2, "what a lane has grown out of stays registered"
     del store
     gc.collect()
     assert wait_until(lambda: not client.registered)

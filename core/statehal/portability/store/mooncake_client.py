@@ -72,6 +72,8 @@ def meaning(code: int) -> str:
 def coded(operation: str, code: int) -> Outcome:
     """What an error means for an item."""
     text = meaning(code)
+    if code == BEING_WRITTEN and operation == "put":
+        text = f"it was put and cannot be read: another process is writing it, or it was evicted (code {code})"
     if code in _BUSY or (code == BEING_WRITTEN and operation == "delete"):
         return missed(Reason.BUSY, text)
     if code in _ABSENT and operation != "put":
