@@ -62,7 +62,7 @@ class Objects:
     def read(self, path: str, form: PartFormat, key: str) -> "bytes | tuple[Outcome, bytearray]":
         """A part's bytes; of an object that is longer than expected, its payload, checked as it is fetched."""
         try:
-            data: bytes = self._fs.cat_file(path, start=0, end=form.file_bytes + 1)
+            data = bytes(self._fs.cat_file(path, start=0, end=form.file_bytes + 1))
         except OSError as error:
             if isinstance(error, FileNotFoundError) or self._fs.info(path)["size"]:
                 raise

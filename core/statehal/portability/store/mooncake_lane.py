@@ -120,7 +120,7 @@ class Lane:
         return pointers
 
     def _allocate(self, nbytes: int) -> None:
-        memory = mmap.mmap(-1, max(nbytes, CHUNK_BYTES))
+        memory = mmap.mmap(-1, max(nbytes, CHUNK_BYTES))  # shared: a fork must not part it from the network card's
         self.view = memoryview(memory)
         self._pointer = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
