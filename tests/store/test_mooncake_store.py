@@ -13,6 +13,7 @@ from statehal.errors import ArgumentError, MissingDependency
 from statehal.portability.store import MooncakeStore, PartRef
 from statehal.testing.stores import CHECKS, StoreTarget, run_check
 from store.fake_mooncake import FakeMooncake
+from store.mooncake_cluster import require_mooncake
 from store.scene import buffers, flipped, items, payload, read, rewritten, scene
 
 MADE = scene()
@@ -329,6 +330,16 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         MissingDependency, match=r"cannot be imported: .*\(fix: pip install 'statehal\[mooncake\]', and"
     ):
         MooncakeStore("127.0.0.1:1", "http://127.0.0.1:2/metadata")
+
+
+def test_without_the_engine_its_tests_are_skipped_and_in_ci_they_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mooncake.store", None)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="CI has to run the tests of Mooncake: .* cannot be imported"):
+        require_mooncake()
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception, match="a store on Mooncake needs its client, which cannot be imported"):
+        require_mooncake()
 
 
 def until(event: threading.Event) -> None:
