@@ -1,26 +1,26 @@
 // The convolution in one instruction set.
 #include "conv/kernels.hpp"
 
-#include "conv/pairs.hpp"
+#include "conv/lines.hpp"
 #include "values.hpp"
 
 namespace statehal {
 namespace STATEHAL_ISA {
 namespace {
 
-// LANES elements of a row, or the first n, of the window's dtype H or the input's X.
-template <class X, class H, class... N>
-inline V element(const void* row, bool held, int64_t c, N... n) {
-  if constexpr (__is_same(X, H)) {
-    return load(static_cast<const X*>(row) + c, n...);
-  } else {
-    return held ? load(static_cast<const H*>(row) + c, n...) : load(static_cast<const X*>(row) + c, n...);
+#define STATEHAL_INLINE __attribute__((always_inline))
+
+// body(0), .., body(N - 1), so that each is compiled with its number.
+template <int N, class Body>
+STATEHAL_INLINE inline void unrolled(const Body& body) {
+  if constexpr (N > 0) {
+    unrolled<N - 1>(body);
+    body(N - 1);
   }
 }
 
-// T tokens that are taken at once, of one sequence or each of its own. The pointers of a tile, where the compiler sees
-// that no store changes them.
-template <int W, int T, bool APART>
+// Tokens first .. first + T - 1 of a tile, whose pointers the compiler sees that no store changes.
+template <class X, class H, int W, int T, bool APART>
 struct Some {
   static constexpr int ROWS = APART ? W * T : W - 1 + T;
   const void* rows[ROWS];
@@ -28,131 +28,138 @@ struct Some {
   const float* taps;
   int64_t s_taps;
   int held;
-  bool with_silu, keeping;
+  bool with_silu, keeping, stream, stream_keeps;
 
-  inline Some(const Tile& tile, int first) : taps(tile.taps), s_taps(tile.taps_stride), with_silu(tile.silu) {
-    const int skipped = APART ? W * first : first;
-    for (int i = 0; i < ROWS; ++i) rows[i] = tile.rows[skipped + i];
+  STATEHAL_INLINE Some(const Tile& tile, int first)
+      : taps(tile.taps), s_taps(tile.taps_stride), held(tile.held - first), with_silu(tile.silu),
+        keeping(tile.keeps[0] != nullptr), stream(tile.stream), stream_keeps(tile.stream_keeps) {
+    for (int i = 0; i < ROWS; ++i) rows[i] = tile.rows[(APART ? W * first : first) + i];
     for (int t = 0; t < T; ++t) outs[t] = tile.outs[first + t], keeps[t] = tile.keeps[first + t];
-    held = tile.held - first;
-    keeping = keeps[0] != nullptr;
   }
-  // the row that tap i of token t takes, and whether the window holds it
-  static constexpr int row(int t, int i) { return APART ? t * W + i : t + i; }
-  inline bool holds(int t, int i) const { return APART ? i < W - 1 : t + i < held; }
+
+  template <class Step>
+  STATEHAL_INLINE void load(const Step& step, int row, bool in_window, int64_t c, V* v) const {
+    if (__is_same(X, H) || !in_window) {
+      step.load(static_cast<const X*>(rows[row]) + c, v);
+    } else {
+      step.load(static_cast<const H*>(rows[row]) + c, v);
+    }
+  }
+
+  // The newest inputs into the window. All rows have been read: what is kept may lie over the oldest one.
+  template <class Step>
+  STATEHAL_INLINE void keep(const Step& step, const typename Step::Taken* taken, int64_t c) const {
+    if (!keeping) return;
+    unrolled<T>([&](int t) STATEHAL_INLINE {
+      const void* input = rows[APART ? W * t + W - 1 : W - 1 + t];
+      step.keep(static_cast<H*>(keeps[t]) + c, taken[t], static_cast<const X*>(input) + c, stream_keeps);
+    });
+  }
+
+  template <class Step>
+  STATEHAL_INLINE void finish(const Step& step, int token, V* y, int64_t c) const {
+    if (with_silu) silu<Step::VECTORS>(y);
+    step.store(static_cast<X*>(outs[token]) + c, y, stream);
+  }
 };
 
-// Outputs, LANES channels, or n, from c on. Every output is made here, by the same products and sums in the same order,
-// so its bits do not tell by which method its token came.
-template <class X, class H, int W, int T, bool APART, class... N>
-inline void outputs(const Some<W, T, APART>& some, V* y, int64_t c, N... n) {
-  using S = Some<W, T, APART>;
-  V taps[W + 1];
-  for (int i = 0; i <= W; ++i) taps[i] = load(some.taps + i * some.s_taps + c, n...);
-  if constexpr (APART) {
-    for (int t = 0; t < T; ++t) {
-      y[t] = taps[W];
-      for (int i = 0; i < W; ++i) y[t] = fma(element<X, H>(some.rows[S::row(t, i)], i < W - 1, c, n...), taps[i], y[t]);
-    }
-  } else {
-    V rows[S::ROWS];
-    for (int i = 0; i < S::ROWS; ++i) rows[i] = element<X, H>(some.rows[i], i < some.held, c, n...);
-    for (int t = 0; t < T; ++t) {
-      y[t] = taps[W];
-      for (int i = 0; i < W; ++i) y[t] = fma(rows[t + i], taps[i], y[t]);
-    }
+// Weights and bias of some channels.
+template <int W, class Step>
+struct Taps {
+  V of[W + 1][Step::VECTORS];
+  STATEHAL_INLINE Taps(const float* taps, int64_t stride, const Step& step, int64_t c) {
+    unrolled<W + 1>([&](int i) STATEHAL_INLINE { step.load(taps + i * stride + c, of[i]); });
   }
-  if (some.with_silu) {
-    constexpr int TOGETHER = T < 4 ? T : 4;
-    for (int t = 0; t < T; t += TOGETHER) silu<TOGETHER>(y + t);
-  }
+};
+
+// Both of what follows read every row before they store anything: an output may lie over its input. It is quicker too,
+// because rows and outputs tend to lie a multiple of 4 KiB apart, and a load waits for earlier stores with the same last
+// twelve bits of the address. Sums begin with the bias and take the oldest tap first, so that bits do not tell by which method a
+// token came.
+
+// Tokens of one sequence. Each row is loaded once, for the sums of all tokens that it belongs to: `sums[i]` is that of the
+// token after the next i.
+template <class X, class H, int W, int T, class Step>
+STATEHAL_INLINE inline void outputs(const Some<X, H, W, T, false>& some, const Step& step, int64_t c) {
+  constexpr int N = Step::VECTORS;
+  const Taps<W, Step> taps(some.taps, some.s_taps, step, c);
+  V sums[W][N], row[N];
+  unrolled<W * N>([&](int i) STATEHAL_INLINE { sums[i / N][i % N] = taps.of[W][i % N]; });
+  unrolled<W - 1>([&](int i) STATEHAL_INLINE {
+    some.load(step, i, i < some.held, c, row);
+    unrolled<W * N>([&](int n) STATEHAL_INLINE {
+      const int t = n / N, v = n % N;
+      if (t <= i) sums[t][v] = fma(row[v], taps.of[i - t][v], sums[t][v]);
+    });
+  });
+  typename Step::Taken taken[T];
+  unrolled<T>([&](int t) STATEHAL_INLINE { taken[t] = step.take(static_cast<const X*>(some.rows[W - 1 + t]) + c); });
+  some.keep(step, taken, c);
+  unrolled<T>([&](int token) STATEHAL_INLINE {
+    V y[N];
+    step.widen(taken[token], row);
+    unrolled<N>([&](int v) STATEHAL_INLINE { y[v] = fma(row[v], taps.of[W - 1][v], sums[0][v]); });
+    unrolled<(W - 1) * N>([&](int n) STATEHAL_INLINE {
+      const int t = n / N, v = n % N;
+      sums[t][v] = fma(row[v], taps.of[W - 2 - t][v], sums[t + 1][v]);
+    });
+    some.finish(step, token, y, c);
+  });
 }
 
-// Inputs into the window: after all that is in it has been read, and before outputs may lie over them.
-template <class X, class H, int W, int T, bool APART, class... N>
-inline void keep(const Some<W, T, APART>& some, int64_t c, N... n) {
-  if (!some.keeping) return;
-  for (int t = 0; t < T; ++t) {
-    H* to = static_cast<H*>(some.keeps[t]) + c;
-    const X* from = static_cast<const X*>(some.rows[Some<W, T, APART>::row(t, W - 1)]) + c;
-    if constexpr (__is_same(X, H) && sizeof...(N) == 0) {
-      __builtin_memcpy(to, from, 2 * LANES * sizeof(X));
-    } else if constexpr (sizeof...(N) == 0) {
-      const V a = load(from), b = load(from + LANES);
-      store(to, a), store(to + LANES, b);
-    } else {
-      store(to, load(from, n...), n...);
-    }
-  }
+// Tokens each of a sequence of its own.
+template <class X, class H, int W, int T, class Step>
+STATEHAL_INLINE inline void outputs(const Some<X, H, W, T, true>& some, const Step& step, int64_t c) {
+  constexpr int N = Step::VECTORS;
+  const Taps<W, Step> taps(some.taps, some.s_taps, step, c);
+  V y[T][N], row[N];
+  typename Step::Taken taken[T];
+  unrolled<T>([&](int t) STATEHAL_INLINE {
+    unrolled<N>([&](int v) STATEHAL_INLINE { y[t][v] = taps.of[W][v]; });
+    unrolled<W>([&](int i) STATEHAL_INLINE {
+      if (i < W - 1) {
+        some.load(step, t * W + i, true, c, row);
+      } else {
+        taken[t] = step.take(static_cast<const X*>(some.rows[t * W + i]) + c);
+        step.widen(taken[t], row);
+      }
+      unrolled<N>([&](int v) STATEHAL_INLINE { y[t][v] = fma(row[v], taps.of[i][v], y[t][v]); });
+    });
+  });
+  some.keep(step, taken, c);
+  unrolled<T>([&](int t) STATEHAL_INLINE { some.finish(step, t, y[t], c); });
 }
 
-// The stores of two vectors of every token.
 template <class X, class H, int W, int T, bool APART>
-inline void put(const Some<W, T, APART>& some, const Pair<X>* pairs, int64_t c, bool past_caches) {
-  keep<X, H>(some, c);
-  if (past_caches) {
-    for (int t = 0; t < T; ++t) pairs[t].stream_at(static_cast<X*>(some.outs[t]) + c);
-  } else {
-    for (int t = 0; t < T; ++t) pairs[t].store_at(static_cast<X*>(some.outs[t]) + c);
-  }
+void run(const Tile& tile, int first, int64_t begin, int64_t end) {
+  constexpr int64_t WHOLE = Whole<X>::VECTORS * LANES;
+  const Some<X, H, W, T, APART> some(tile, first);
+  for (int64_t c = begin; c < end; c += WHOLE) outputs<X, H, W, T>(some, Whole<X>(), c);
 }
 
-// The same again, where the quick way to round may be wrong.
-template <class X, class H, int W, int T, bool APART>
-__attribute__((noinline, cold)) void put_exactly(const Tile& tile, int first, int64_t c) {
-  const Some<W, T, APART> some(tile, first);
-  V a[T], b[T];
-  outputs<X, H>(some, a, c);
-  outputs<X, H>(some, b, c + LANES);
-  Pair<X> pairs[T];
-  for (int t = 0; t < T; ++t) pairs[t].make_exact(a[t], b[t]);
-  put<X, H>(some, pairs, c, tile.stream);
-}
-
-template <class X, class H, int W, int T, bool APART>
-void run(const Tile& tile, int first) {
-  const Some<W, T, APART> some(tile, first);
-  const int64_t end = tile.end;
-  const bool past_caches = tile.stream;
-  int64_t c = tile.begin;
-  for (; c + 2 * LANES <= end; c += 2 * LANES) {
-    V a[T], b[T];
-    outputs<X, H>(some, a, c);
-    outputs<X, H>(some, b, c + LANES);
-    Pair<X> pairs[T];
-    uint32_t doubts = 0;
-    for (int t = 0; t < T; ++t) {
-      pairs[t] = Pair<X>{a[t], b[t]};
-      doubts |= pairs[t].doubts();
-    }
-    if (__builtin_expect(doubts != 0, 0)) {
-      put_exactly<X, H, W, T, APART>(tile, first, c);
-    } else {
-      put<X, H>(some, pairs, c, past_caches);
+// The last channels of a row, token by token.
+template <class X, class H, int W, bool APART>
+void run_rest(const Tile& tile, int64_t begin) {
+  for (int token = 0; token < tile.tokens; ++token) {
+    const Some<X, H, W, 1, APART> some(tile, token);
+    for (int64_t c = begin; c < tile.end; c += LANES) {
+      outputs<X, H, W, 1>(some, Rest<X>{tile.end - c < LANES ? tile.end - c : LANES}, c);
     }
   }
-  for (; c < end; c += LANES) {
-    const int64_t n = end - c < LANES ? end - c : LANES;
-    V y[T];
-    outputs<X, H>(some, y, c, n);
-    keep<X, H>(some, c, n);
-    for (int t = 0; t < T; ++t) store(static_cast<X*>(some.outs[t]) + c, y[t], n);
-  }
 }
 
-template <class X, class H, int W>
-void tile_kernel(const Tile& tile) {
+template <class X, class H, int W, bool APART>
+void kernel(const Tile& tile) {
+  constexpr int MOST = APART ? MAX_APART : Whole<X>::TOKENS;
+  constexpr int64_t WHOLE = Whole<X>::VECTORS * LANES;
+  const int64_t begin = tile.begin, end = begin + (tile.end - begin) / WHOLE * WHOLE;
   int first = 0;
-  for (; first + 8 <= tile.tokens; first += 8) run<X, H, W, 8, false>(tile, first);
-  for (; first + 4 <= tile.tokens; first += 4) run<X, H, W, 4, false>(tile, first);
-  for (; first < tile.tokens; ++first) run<X, H, W, 1, false>(tile, first);
-}
-
-template <class X, class H, int W>
-void apart_kernel(const Tile& tile) {
-  int first = 0;
-  for (; first + MAX_APART <= tile.tokens; first += MAX_APART) run<X, H, W, MAX_APART, true>(tile, first);
-  for (; first < tile.tokens; ++first) run<X, H, W, 1, true>(tile, first);
+  for (; first + MOST <= tile.tokens; first += MOST) run<X, H, W, MOST, APART>(tile, first, begin, end);
+  if constexpr (MOST > 4) {
+    for (; first + 4 <= tile.tokens; first += 4) run<X, H, W, 4, APART>(tile, first, begin, end);
+  }
+  for (; first < tile.tokens; ++first) run<X, H, W, 1, APART>(tile, first, begin, end);
+  if (end < tile.end) run_rest<X, H, W, APART>(tile, end);
 }
 
 template <class X, class H>
@@ -166,15 +173,16 @@ void keep_kernel(void* to, const void* from, int64_t elements) {
 
 }  // namespace
 
-#define STATEHAL_WIDTHS(kernel, X, H) \
-  {kernel<X, H, 2>, kernel<X, H, 3>, kernel<X, H, 4>, kernel<X, H, 5>, kernel<X, H, 6>, kernel<X, H, 7>, kernel<X, H, 8>}
-#define STATEHAL_PAIRS(kernel)                                                                            \
-  {STATEHAL_WIDTHS(kernel, float, float), STATEHAL_WIDTHS(kernel, bf16, bf16),                            \
-   STATEHAL_WIDTHS(kernel, fp16, fp16), STATEHAL_WIDTHS(kernel, bf16, float), STATEHAL_WIDTHS(kernel, fp16, float)}
+#define STATEHAL_WIDTHS(X, H, APART)                                                                                 \
+  {kernel<X, H, 2, APART>, kernel<X, H, 3, APART>, kernel<X, H, 4, APART>, kernel<X, H, 5, APART>, kernel<X, H, 6, APART>, \
+   kernel<X, H, 7, APART>, kernel<X, H, 8, APART>}
+#define STATEHAL_PAIRS(APART)                                                                                     \
+  {STATEHAL_WIDTHS(float, float, APART), STATEHAL_WIDTHS(bf16, bf16, APART), STATEHAL_WIDTHS(fp16, fp16, APART), \
+   STATEHAL_WIDTHS(bf16, float, APART), STATEHAL_WIDTHS(fp16, float, APART)}
 
 const ConvKernels conv_kernels = {
-    STATEHAL_PAIRS(tile_kernel),
-    STATEHAL_PAIRS(apart_kernel),
+    STATEHAL_PAIRS(false),
+    STATEHAL_PAIRS(true),
     {keep_kernel<float, float>, keep_kernel<bf16, bf16>, keep_kernel<fp16, fp16>, keep_kernel<bf16, float>,
      keep_kernel<fp16, float>},
     finish_stream,

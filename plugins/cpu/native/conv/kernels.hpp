@@ -24,14 +24,15 @@ struct Tile {
   const void* rows[MAX_WIDTH * MAX_APART];
   int held;               // so many rows from the first on are of the window's dtype, the others of the input's; of
                           // tokens apart, all but the last of each
-  int tokens;             // 1 to MAX_TILE, or MAX_APART
+  int tokens;             // at most MAX_TILE, or MAX_APART
   void* outs[MAX_TILE];   // of the input's dtype; may be the row of the same token if it is the only one of its sequence
   void* keeps[MAX_TILE];  // where the input is kept, in the window's dtype, or all null; may be the oldest row of such a one
   const float* taps;      // [W + 1, taps_stride]: weights, the oldest tap first, and the bias; with silu times SILU_RATE
   int64_t taps_stride;
   int64_t begin, end;     // channels; all pointers are to channel 0
   bool silu;
-  bool stream;            // outputs go past the cache: each starts at a multiple of 64 bytes, and so does `begin` in it
+  bool stream, stream_keeps;  // outputs, and what is kept, go past the caches: each starts at a multiple of 64 bytes, and
+                              // so does `begin` in it
 };
 
 using TileKernel = void (*)(const Tile&);

@@ -4,7 +4,6 @@
 
 #include "conv/slots.hpp"
 #include "threads.hpp"
-#include "tuning.hpp"
 
 namespace statehal {
 namespace {
@@ -87,9 +86,7 @@ class Part {
     tile.taps = flow_.taps, tile.taps_stride = slots_.channels;
     tile.begin = begin_, tile.end = end_, tile.silu = flow_.silu;
     std::fill(tile.keeps, tile.keeps + MAX_TILE, nullptr);
-    const auto aligned = [](int64_t bytes) { return bytes % 64 == 0; };
-    tile.stream = !flow_.in_place() && flow_.tokens * slots_.channels * size_ >= STREAM_BYTES &&
-                  aligned(reinterpret_cast<intptr_t>(flow_.out)) && aligned(flow_.s_out) && aligned(begin_ * size_);
+    tile.stream = flow_.streams_results(slots_.channels, begin_), tile.stream_keeps = false;
     for (int64_t first = 0; first < length; first += MAX_TILE) {
       tile.tokens = static_cast<int>(std::min<int64_t>(MAX_TILE, length - first));
       tile.held = static_cast<int>(std::max<int64_t>(0, live_ - first));

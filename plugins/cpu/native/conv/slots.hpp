@@ -6,8 +6,14 @@
 
 #include "conv/kernels.hpp"
 #include "ids.hpp"
+#include "tuning.hpp"
 
 namespace statehal {
+
+// Whether rows start at multiples of 64 bytes, as stores past the caches need.
+inline bool starts_lines(const void* first, int64_t stride, int64_t skipped) {
+  return (reinterpret_cast<intptr_t>(first) | stride | skipped) % 64 == 0;
+}
 
 // A field of one layer, whose bytes in a slot lie together. Of a replay ring, rows follow each other.
 struct Field {
@@ -59,6 +65,11 @@ struct Flow {
   const char* row(int64_t token) const { return x + token * s_x; }
   char* result(int64_t token) const { return out + token * s_out; }
   bool in_place() const { return x == out; }
+  bool streams(int64_t channels) const { return tokens * channels * itemsize(dtype) >= STREAM_BYTES; }
+  // Whether results from channel `begin` on pass by the caches; inputs that they cover are in them already.
+  bool streams_results(int64_t channels, int64_t begin) const {
+    return !in_place() && streams(channels) && starts_lines(out, s_out, begin * itemsize(dtype));
+  }
 };
 
 // Packed sequences: first tokens, never falling and inside of the rows, whatever `query_start_loc` says.

@@ -4,7 +4,6 @@
 
 #include "conv/slots.hpp"
 #include "threads.hpp"
-#include "tuning.hpp"
 
 namespace statehal {
 namespace {
@@ -24,16 +23,20 @@ void over_requests(const Slots& slots, const Flow& flow, int64_t groups, int64_t
       const int64_t first = n % parts * part;
       body(n / parts, first, std::min(first + part, slots.channels));
     }
+    conv_table().finish();
   });
 }
 
-Tile tile_of(const Slots& slots, const Flow& flow, int64_t begin, int64_t end) {
+Tile tile_of(const Slots& slots, const Layer& layer, const Flow& flow, int64_t begin, int64_t end) {
   Tile tile;
   tile.taps = flow.taps;
   tile.taps_stride = slots.channels;
   tile.begin = begin, tile.end = end;
   tile.silu = flow.silu;
-  tile.stream = false;
+  const Field& window = layer.window;
+  tile.stream = flow.streams_results(slots.channels, begin);
+  tile.stream_keeps = flow.streams(slots.channels) &&
+                      starts_lines(window.base, window.s_slot | slots.row_bytes(), begin * itemsize(slots.dtype));
   return tile;
 }
 
@@ -100,7 +103,7 @@ void conv_decode(const Slots& slots, const Layer& layer, const Flow& flow, const
   const TileKernel kernel = conv_table().apart[pair_of(flow.dtype, slots.dtype)][slots.width - MIN_WIDTH];
   const int64_t groups = (requests + MAX_APART - 1) / MAX_APART;
   over_requests(slots, flow, groups, requests, [&](int64_t group, int64_t begin, int64_t end) {
-    Tile tile = tile_of(slots, flow, begin, end);
+    Tile tile = tile_of(slots, layer, flow, begin, end);
     tile.tokens = tile.held = 0;
     const int64_t last = std::min((group + 1) * MAX_APART, requests);
     for (int64_t request = group * MAX_APART; request < last; ++request) {
@@ -148,7 +151,7 @@ void conv_verify(
       }
       one.inputs = aside.data() - begin * size, one.s_inputs = bytes;  // pointers are to channel 0
     }
-    Tile tile = tile_of(slots, flow, begin, end);
+    Tile tile = tile_of(slots, layer, flow, begin, end);
     parents ? one.tree(kernel, tile, tokens, *parents) : one.chain(kernel, tile, tokens);
   });
 }

@@ -61,28 +61,27 @@ template <class T>
 static inline void store(T* p, V v, int64_t n) {
   _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1), narrow(v, T()));
 }
-// z is -log2(e) times t; gives t / (1 + exp(-t)), of N vectors. Of 2**z, 2**floor(z) and a power of 2**(1/32) out of a
-// table are exact or rounded once, and the rest is a parabola within a relative error of 1e-7. No z needs to be kept in
-// bounds: infinite powers give zeros, and an infinite z reduces to 0.
+
+// z is -log2(e) times t; gives t / (1 + exp(-t)), of N vectors. 2**z is 2**floor(z) times a power of 2**(1/32) out of a
+// table times a parabola within a relative error of 1e-7. The parabola is a square and a constant, with its leading factor
+// in the table: the pipes that multiply are the ones in short supply, so what an addition can do is left to one. No z needs to
+// be kept in bounds: infinite powers give zeros, and an infinite z reduces to 0.
 template <int N>
-static inline void silu(V* z) {
-  alignas(64) static const float POWERS[32] = {
-      0x1.000000p+0f, 0x1.059b0ep+0f, 0x1.0b5586p+0f, 0x1.11301ep+0f, 0x1.172b84p+0f, 0x1.1d4874p+0f, 0x1.2387a6p+0f,
-      0x1.29e9e0p+0f, 0x1.306fe0p+0f, 0x1.371a74p+0f, 0x1.3dea64p+0f, 0x1.44e086p+0f, 0x1.4bfdaep+0f, 0x1.5342b6p+0f,
-      0x1.5ab07ep+0f, 0x1.6247ecp+0f, 0x1.6a09e6p+0f, 0x1.71f75ep+0f, 0x1.7a1148p+0f, 0x1.82589ap+0f, 0x1.8ace54p+0f,
-      0x1.93737cp+0f, 0x1.9c4918p+0f, 0x1.a5503cp+0f, 0x1.ae89fap+0f, 0x1.b7f770p+0f, 0x1.c199bep+0f, 0x1.cb720ep+0f,
-      0x1.d5818ep+0f, 0x1.dfc974p+0f, 0x1.ea4afap+0f, 0x1.f50766p+0f};
+static inline __attribute__((always_inline)) void silu(V* z) {
+  alignas(64) static const float POWERS[32] = {  // SILU_RATE * 0x1.f1566cp-3f * 2**(n/32)
+      -0x1.66c0d4p-2f, -0x1.6e9be2p-2f, -0x1.76a2f8p-2f, -0x1.7ed70ep-2f, -0x1.873922p-2f, -0x1.8fca34p-2f, -0x1.988b4ap-2f,
+      -0x1.a17d74p-2f, -0x1.aaa1c4p-2f, -0x1.b3f952p-2f, -0x1.bd8540p-2f, -0x1.c746b0p-2f, -0x1.d13ed2p-2f, -0x1.db6ed4p-2f,
+      -0x1.e5d7f4p-2f, -0x1.f07b6ep-2f, -0x1.fb5a8cp-2f, -0x1.033b4ep-1f, -0x1.08e878p-1f, -0x1.0eb574p-1f, -0x1.14a2f6p-1f,
+      -0x1.1ab1b2p-1f, -0x1.20e262p-1f, -0x1.2735c6p-1f, -0x1.2daca0p-1f, -0x1.3447b6p-1f, -0x1.3b07d4p-1f, -0x1.41edc8p-1f,
+      -0x1.48fa6ap-1f, -0x1.502e8ep-1f, -0x1.578b14p-1f, -0x1.5f10dep-1f};
   const V low = _mm512_load_ps(POWERS), high = _mm512_load_ps(POWERS + 16);
-  const V rate = splat(SILU_RATE);
-  V p[N], d[N];
-  // adding 1.5 * 2**18 leaves the table's index in the lowest five bits
-  for (int i = 0; i < N; ++i) p[i] = _mm512_add_round_ps(z[i], splat(0x1.8p18f), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  for (int i = 0; i < N; ++i) d[i] = _mm512_reduce_ps(z[i], 5 << 4 | _MM_FROUND_TO_NEG_INF);
-  for (int i = 0; i < N; ++i) p[i] = _mm512_permutex2var_ps(low, _mm512_castps_si512(p[i]), high);
-  for (int i = 0; i < N; ++i) p[i] = _mm512_scalef_ps(p[i], z[i]);
-  for (int i = 0; i < N; ++i) d[i] = fma(fma(d[i], splat(-0x1.6679c2p-2f), splat(-0x1.fffb9p-1f)), d[i], rate);
-  for (int i = 0; i < N; ++i) d[i] = fma(d[i], p[i], rate);
-  for (int i = 0; i < N; ++i) z[i] = _mm512_div_ps(z[i], d[i]);
+  for (int i = 0; i < N; ++i) {
+    // adding 1.5 * 2**18 leaves the table's index in the lowest five bits
+    const V place = _mm512_add_round_ps(z[i], splat(0x1.8p18f), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    const V power = _mm512_scalef_ps(_mm512_permutex2var_ps(low, _mm512_castps_si512(place), high), z[i]);
+    const V side = add(_mm512_reduce_ps(z[i], 5 << 4 | _MM_FROUND_TO_NEG_INF), splat(0x1.6d568ap+0f));
+    z[i] = _mm512_div_ps(z[i], fma(fma(side, side, splat(0x1.0a684ep+1f)), power, splat(SILU_RATE)));
+  }
 }
 
 }  // namespace STATEHAL_ISA
