@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from statehal.arguments.tensors import (
+    INDEX,
     describe,
     require_index,
     require_layer,
@@ -101,6 +102,16 @@ class ConvArguments:
         snapshots: tuple[Tensor, Tensor, KernelIds] | None,
         out: Tensor | None,
     ) -> PrefillIds:
+        plain = self._plain(layer, slots)
+        if (
+            plain is not None
+            and has_initial_state is None
+            and initial_slots is None
+            and snapshots is None
+            and self._plain_rows(x, None, out)
+            and self._plain_index(query_start_loc, plain.shape[0] + 1)
+        ):
+            return PrefillIds(plain, plain, None)
         where = f"prefill of layer {layer} of {self._name!r}"
         ids = self._begin(where, layer, slots)
         count = ids.shape[0]
@@ -218,15 +229,37 @@ class ConvArguments:
         ids = slots.tensors[self._page]
         return ids if ids.dim() == 1 and ids.device == self._device else None
 
-    def _plain_rows(self, x: Tensor, count: int, out: Tensor | None) -> bool:
-        """Whether nothing is the matter with rows ``[count, channels]`` and their output; as of ``_plain``."""
-        channels, device = self._spec.channels, self._device
-        for rows in (x,) if out is None or out is x else (x, out):
-            if not isinstance(rows, Tensor) or rows.dtype not in self._dtypes or rows.device != device:
-                return False
-            if rows.shape != (count, channels) or rows.stride() != (channels, 1):
-                return False
-        return out is None or (out.dtype is x.dtype and not out.is_inference())
+    def _plain_rows(self, x: Tensor, count: int | None, out: Tensor | None) -> bool:
+        """Whether nothing is the matter with rows ``[count, channels]`` and their output; as of ``_plain``.
+
+        ``None`` stands for any count.
+        """
+        device = self._device
+        if not isinstance(x, Tensor) or x.dtype not in self._dtypes or x.device != device or not x.is_contiguous():
+            return False
+        shape = x.shape
+        if len(shape) != 2 or shape[1] != self._spec.channels or (count is not None and shape[0] != count):
+            return False
+        if out is None:
+            return True
+        if out is not x and (
+            not isinstance(out, Tensor)
+            or out.dtype is not x.dtype
+            or out.shape != shape
+            or out.device != device
+            or not out.is_contiguous()
+        ):
+            return False
+        return not out.is_inference()
+
+    def _plain_index(self, tensor: Tensor, count: int) -> bool:
+        """Whether nothing is the matter with an index tensor ``[count]``; as of ``_plain``."""
+        return (
+            isinstance(tensor, Tensor)
+            and tensor.dtype in INDEX
+            and tensor.shape == (count,)
+            and tensor.device == self._device
+        )
 
     def _ids(self, where: str, slots: KernelIds, name: str = "slots") -> Tensor:
         ids = self._accept(where, slots, name)

@@ -31,13 +31,12 @@ class Prepared(Generic[T]):
         self._make = make
         self._tensors = tensors
         self._value = make(*tensors)
-        self._given = [tensor for tensor in tensors if tensor is not None]
         self._stamps = self._look()
 
     def get(self) -> T:
         """The value for the tensors as they are now; what ``make`` raises leaves the earlier value unused."""
         # asked at every call of an operation, so nothing is made of what has not changed
-        for tensor, (address, version, dtype, shape, strides) in zip(self._given, self._stamps, strict=True):
+        for tensor, address, version, dtype, shape, strides in self._stamps:
             if (
                 tensor.is_inference()
                 or tensor._version != version
@@ -51,7 +50,9 @@ class Prepared(Generic[T]):
                 break
         return self._value
 
-    def _look(self) -> list[tuple[int, int, object, tuple[int, ...], tuple[int, ...]]]:
+    def _look(self) -> "list[tuple[Tensor, int, int, object, tuple[int, ...], tuple[int, ...]]]":
         return [
-            (t.data_ptr(), 0 if t.is_inference() else t._version, t.dtype, t.shape, t.stride()) for t in self._given
+            (t, t.data_ptr(), 0 if t.is_inference() else t._version, t.dtype, t.shape, t.stride())
+            for t in self._tensors
+            if t is not None
         ]

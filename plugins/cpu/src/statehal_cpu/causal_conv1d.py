@@ -78,7 +78,7 @@ class CpuCausalConv1d:
         if snapshots is not None and ids.snapshots is not None:
             saved, count = [_index(snapshots[0]), _index(snapshots[1]), _index(ids.snapshots)], ids.snapshots.shape[0]
         self._slots.prefill(
-            self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride(0), result.data_ptr(), result.stride(0),
+            self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride()[0], result.data_ptr(), result.stride()[0],
             x.shape[0], taps, weights.silu, *_index(ids.slots), ids.slots.shape[0], *_index(query_start_loc),
             *_index(ids.source), initial_slots is not None, *has, saved, count, torch.get_num_threads(),
         )  # fmt: skip
@@ -90,8 +90,8 @@ class CpuCausalConv1d:
         taps = weights.taps()
         result = x.new_empty(x.shape) if out is None else out
         self._slots.decode(
-            self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride(0), result.data_ptr(), result.stride(0),
-            x.shape[0], taps, weights.silu, ids.data_ptr(), ids.stride(0), ids.dtype is _WIDE, torch.get_num_threads(),
+            self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride()[0], result.data_ptr(), result.stride()[0],
+            x.shape[0], taps, weights.silu, ids.data_ptr(), ids.stride()[0], ids.dtype is _WIDE, torch.get_num_threads(),
         )  # fmt: skip
         return result
 
@@ -110,7 +110,7 @@ class CpuCausalConv1d:
         taps = weights.taps()
         result = x.new_empty(x.shape) if out is None else out
         self._slots.verify(
-            self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride(0), result.data_ptr(), result.stride(0),
+            self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride()[0], result.data_ptr(), result.stride()[0],
             x.shape[0], taps, weights.silu, *_index(ids), ids.shape[0], *_index(query_start_loc), *_index(parents),
             torch.get_num_threads(),
         )  # fmt: skip
@@ -155,7 +155,7 @@ class CpuCausalConv1d:
 
 def _index(tensor: Tensor | None) -> tuple[int, int, bool]:
     """Address, stride and whether it is int64, of an index tensor of one axis."""
-    return _NONE if tensor is None else (tensor.data_ptr(), tensor.stride(0), tensor.dtype is _WIDE)
+    return _NONE if tensor is None else (tensor.data_ptr(), tensor.stride()[0], tensor.dtype is _WIDE)
 
 
 def _dense(tensor: Tensor | None) -> tuple[int, bool]:
