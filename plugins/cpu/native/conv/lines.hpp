@@ -1,6 +1,6 @@
 // How a kernel steps along rows: so many elements at once, as vectors.
 //
-//     Whole<X>   VECTORS vectors of X, for TOKENS tokens at a time, which fills the registers
+//     Whole<X>   VECTORS vectors of X
 //     Rest<X>    the first n elements of one
 //
 // `take` reads elements as they are stored, `widen` makes floats of them; `load` is both, of X or of another type. To pass by
@@ -51,7 +51,7 @@ struct Line<float> {
 // leaves them.
 template <class X>
 struct Whole {
-  static constexpr int VECTORS = 2, TOKENS = sizeof(X) == 2 ? 8 : 4;
+  static constexpr int VECTORS = 2;
   static constexpr bool UNPACKED = __is_same(X, bf16);
 
   using Taken = typename Line<X>::Type;
@@ -105,7 +105,7 @@ static inline void finish_stream() { _mm_sfence(); }
 
 template <class X>
 struct Whole {
-  static constexpr int VECTORS = 1, TOKENS = 4;
+  static constexpr int VECTORS = 1;
   using Taken = V;
   Taken take(const X* p) const { return STATEHAL_ISA::load(p); }
   void widen(const Taken& taken, V* v) const { *v = taken; }
