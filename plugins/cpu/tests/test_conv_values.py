@@ -81,6 +81,73 @@ def test_silu_at_the_ends_of_the_numbers() -> None:
     torch.testing.assert_close(found[usual], (t * torch.sigmoid(t)).float(), rtol=1e-6, atol=1e-36)
 
 
+def test_silu_of_every_size_is_the_nearest_float_or_close_to_it() -> None:
+    """What the exponent's own rounding costs grows with the argument; the rest is 3e-7."""
+    rig = ConvRig(4096, "float32", requests=1)
+    weight = torch.zeros(4096, 4)
+    weight[:, 3] = 1
+    rig.conv.prepare(0, weight, activation="silu")
+    t = torch.cat([torch.linspace(-87, 88, 3 * 4096 - 64), torch.logspace(-30, 0, 64)]).reshape(3, 4096)
+    found = rig.conv.prefill(0, t, torch.tensor([0, 3]), rig.slots).double()
+    due = t.double() * torch.sigmoid(t.double())
+    assert ((found - due).abs() <= due.abs() * (3e-7 + 1.2e-7 * t.double().abs())).all()
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_rows_that_pass_by_the_caches_arrive_as_others_do(shift: int) -> None:
+    """A batch large enough for it, beside its requests one by one, which are not; and outputs off a line's start."""
+    requests, drafts, channels = 64, 4, 1024 + 32
+    weight, bias = torch.randn(channels, 4), torch.randn(channels)
+    x = torch.randn(1 + drafts, requests, channels).bfloat16()
+    history = torch.cat([torch.zeros(3, requests, channels, dtype=x.dtype), x])
+    found = []
+    for group in (requests, 1):
+        rig = ConvRig(channels, drafts=drafts, requests=requests)
+        rig.conv.prepare(0, weight, bias, activation="silu")
+        memory = torch.full((requests * drafts * channels + 64,), 7.0, dtype=x.dtype)
+        y = []
+        for first in range(0, requests, group):
+            slots = rig.slots[first : first + group]
+            out = memory[shift : shift + group * channels].view(group, channels)
+            y.append(rig.conv.decode(0, x[0, first : first + group], slots, out=out).clone())
+            rig.conv.commit(slots, torch.ones(group, dtype=torch.int32))
+        for first in range(0, requests, group):
+            slots, rows = rig.slots[first : first + group], x[1:, first : first + group].transpose(0, 1)
+            out = memory[shift : shift + group * drafts * channels].view(group * drafts, channels)
+            y.append(rig.conv.verify(0, rows.reshape(group * drafts, channels), slots, out=out).clone())
+            rig.conv.commit(slots, torch.full((group,), drafts))
+        assert (memory[:shift] == 7).all()
+        assert (memory[shift + requests * drafts * channels :] == 7).all()
+        assert torch.equal(rig.conv.read_state(rig.slots)[0], history[-3:].transpose(0, 1))
+        found.append(torch.cat(y))
+    assert torch.equal(found[0], found[1])
+    due = torch.stack([convolved(x[:, n], weight, bias, silu=True) for n in range(requests)])
+    due = torch.cat([due[:, 0], due[:, 1:].reshape(-1, channels)])
+    torch.testing.assert_close(found[0].double(), due, rtol=2**-7, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_what_is_kept_are_the_bytes_of_the_inputs(dtype: str) -> None:
+    """Also of numbers that are none, whatever their bits, at the ends of rows too."""
+    size = 4 if dtype == "float32" else 2
+    rig = ConvRig(100, dtype, drafts=4, requests=2)
+    rig.conv.prepare(0, torch.randn(100, 4))
+    bits = torch.randint(-128, 128, (13, 100 * size), dtype=torch.int8)
+    bits[:, size - 1 :: 2 * size] = 0x7F  # of bfloat16 half are NaN then, signalling ones among them
+    bits[:, size - 1 :: 3 * size] = 0x7D  # a signalling NaN of float16
+    x = bits.view(getattr(torch, dtype))
+    both, one = rig.slots, torch.ones(2, dtype=torch.int32)
+    rig.conv.prefill(0, x[:6], torch.tensor([0, 3, 6]), both)
+    rig.conv.commit(both, one)
+    rig.conv.decode(0, x[[3, 6]], both)
+    rig.conv.commit(both, one)
+    rig.conv.verify(0, x[6:10].repeat(2, 1), both)
+    rig.conv.commit(both, one * 2)
+    state = rig.conv.read_state(both)[0].contiguous().view(torch.int8)
+    assert torch.equal(state[0], bits[[3, 6, 7]])
+    assert torch.equal(state[1], bits[[6, 6, 7]])
+
+
 def test_an_output_that_covers_its_inputs() -> None:
     """As inputs themselves, and one row further: what is read is what was there before."""
     for method, tokens in (("prefill", 20), ("verify", 4), ("decode", 1)):

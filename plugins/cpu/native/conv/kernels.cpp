@@ -140,10 +140,14 @@ void apart_kernel(const Tile& tile) {
 
 template <class X, class H>
 void keep_kernel(void* to, const void* from, int64_t elements) {
-  int64_t c = 0;
-  for (; c + LANES <= elements; c += LANES) store(static_cast<H*>(to) + c, load(static_cast<const X*>(from) + c));
-  if (c < elements) {
-    store(static_cast<H*>(to) + c, load(static_cast<const X*>(from) + c, elements - c), elements - c);
+  if constexpr (__is_same(X, H)) {
+    memcpy(to, from, static_cast<size_t>(elements) * sizeof(X));
+  } else {
+    int64_t c = 0;
+    for (; c + LANES <= elements; c += LANES) store(static_cast<H*>(to) + c, load(static_cast<const X*>(from) + c));
+    if (c < elements) {
+      store(static_cast<H*>(to) + c, load(static_cast<const X*>(from) + c, elements - c), elements - c);
+    }
   }
 }
 

@@ -3,8 +3,8 @@
 //     Whole<X>   VECTORS vectors of X
 //     Rest<X>    the first n elements of one
 //
-// `take` reads elements as they are stored, `widen` makes floats of them; `load` is both, of X or of another type. To pass by
-// the caches an address must be a multiple of 64 bytes.
+// `take` reads elements, `widen` makes floats of them; `load` is both, of X or of another type. `keep` stores what was taken, bit
+// for bit where the type is the same. To pass by the caches an address must be a multiple of 64 bytes.
 #pragma once
 
 #include "values.hpp"
@@ -113,6 +113,7 @@ struct Whole {
   void load(const E* p, V* v) const { *v = STATEHAL_ISA::load(p); }
   // half a line of the cache would be written at a time, which takes longer than going through it
   void store(X* p, const V* v, bool) const { STATEHAL_ISA::store(p, *v); }
+  void keep(X* to, const Taken&, const X* from, bool) const { __builtin_memcpy(to, from, LANES * sizeof(X)); }
   template <class H>
   void keep(H* to, const Taken& taken, const X*, bool) const { STATEHAL_ISA::store(to, taken); }
 };
@@ -131,6 +132,7 @@ struct Rest {
   template <class E>
   void load(const E* p, V* v) const { *v = STATEHAL_ISA::load(p, n); }
   void store(X* p, const V* v, bool) const { STATEHAL_ISA::store(p, *v, n); }
+  void keep(X* to, const Taken&, const X* from, bool) const { memcpy(to, from, static_cast<size_t>(n) * sizeof(X)); }
   template <class H>
   void keep(H* to, const Taken& taken, const X*, bool) const { STATEHAL_ISA::store(to, taken, n); }
 };

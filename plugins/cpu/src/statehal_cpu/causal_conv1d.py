@@ -91,7 +91,7 @@ class CpuCausalConv1d:
         result = x.new_empty(x.shape) if out is None else out
         self._slots.decode(
             self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride()[0], result.data_ptr(), result.stride()[0],
-            x.shape[0], taps, weights.silu, ids.data_ptr(), ids.stride()[0], ids.dtype is _WIDE, torch.get_num_threads(),
+            x.shape[0], taps, weights.silu, *_index(ids), torch.get_num_threads(),
         )  # fmt: skip
         return result
 
