@@ -7,10 +7,11 @@ shift
 here=$(cd "$(dirname "$0")" && pwd)
 build=$here/build/sanitized
 "$bin/python" -c 'import cmake' 2>/dev/null && cmake=$bin/cmake || cmake=cmake
-"$cmake" -S "$here" -B "$build" -G Ninja -DCMAKE_MAKE_PROGRAM="$bin/ninja" -DCMAKE_BUILD_TYPE=Debug \
+[ -x "$bin/ninja" ] && ninja=$bin/ninja || ninja=$(command -v ninja)
+"$cmake" -S "$here" -B "$build" -G Ninja -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Debug \
     -DSTATEHAL_SANITIZE=address,undefined -DPython_EXECUTABLE="$bin/python" \
     -Dnanobind_DIR="$("$bin/python" -m nanobind --cmake_dir)" >/dev/null
-"$bin/ninja" -C "$build"
+"$ninja" -C "$build"
 # a package of its own: the finder of an editable install would give the extension that is installed
 mkdir -p "$build/package/statehal_cpu"
 cp "$here"/src/statehal_cpu/*.py "$build"/_native.*.so "$build/package/statehal_cpu/"
