@@ -46,9 +46,9 @@ STATEHAL_INLINE inline void finish(const Tile& tile, const Step& step, int token
 }
 
 // Both of what follows set every row aside before they store anything: an output may lie over its input, and what is kept
-// over the oldest row. It is quicker too, because rows and outputs tend to lie a multiple of 4 KiB apart, and a load waits for
-// earlier stores with the same last twelve bits of the address. Sums begin with the bias and take the oldest tap first, so
-// that bits do not tell by which method a token came.
+// over the oldest row. It is quicker too, because rows and outputs tend to lie a multiple of 4 KiB apart, and a load waits
+// for earlier stores with the same last twelve bits of the address. Sums begin with the bias and take the oldest tap first,
+// so that bits do not tell by which method a token came.
 
 // Tokens of one sequence. Each row is loaded once, for the sums of all tokens that it belongs to: `sums[i]` is that of the
 // token after the next i.
@@ -69,7 +69,8 @@ STATEHAL_INLINE inline void chain(const Tile& tile, const Step& step, int64_t c)
   for (int t = 0; t < tile.tokens; ++t) inputs[t] = step.take(static_cast<const X*>(tile.rows[W - 1 + t]) + c);
   if (tile.keeps[0]) {
     for (int t = 0; t < tile.tokens; ++t) {
-      step.keep(static_cast<H*>(tile.keeps[t]) + c, inputs[t], static_cast<const X*>(tile.rows[W - 1 + t]) + c, tile.stream_keeps);
+      const X* input = static_cast<const X*>(tile.rows[W - 1 + t]) + c;
+      step.keep(static_cast<H*>(tile.keeps[t]) + c, inputs[t], input, tile.stream_keeps);
     }
   }
   for (int t = 0; t < tile.tokens; ++t) {

@@ -26,7 +26,8 @@ struct Tile {
                           // tokens apart, all but the last of each
   int tokens;             // at most MAX_TILE, or MAX_APART
   void* outs[MAX_TILE];   // of the input's dtype; may be the row of the same token if it is the only one of its sequence
-  void* keeps[MAX_TILE];  // where the input is kept, in the window's dtype, or all null; may be the oldest row of such a one
+  void* keeps[MAX_TILE];  // where the input is kept, in the window's dtype; may be the oldest row of such a one. All null
+                          // where nothing is kept, but never of tokens apart
   const float* taps;      // [W + 1, taps_stride]: weights, the oldest tap first, and the bias; with silu times SILU_RATE
   int64_t taps_stride;
   int64_t begin, end;     // channels; all pointers are to channel 0

@@ -3,8 +3,8 @@
 //     Whole<X>   VECTORS vectors of X
 //     Rest<X>    the first n elements of one
 //
-// `take` reads elements, `widen` makes floats of them; `load` is both, of X or of another type. `keep` stores what was taken, bit
-// for bit where the type is the same. To pass by the caches an address must be a multiple of 64 bytes.
+// `take` reads elements, `widen` makes floats of them; `load` is both, of X or of another type. `keep` stores what was
+// taken, bit for bit where the type is the same. To pass by the caches an address must be a multiple of 64 bytes.
 #pragma once
 
 #include "values.hpp"
@@ -47,13 +47,12 @@ struct Line<float> {
   static void widen(const Type& line, V* v) { v[0] = line.v[0], v[1] = line.v[1]; }
 };
 
-// Each line is read once: rows whose distance is a multiple of 4 KiB share eight lines of the first-level cache. Of bf16, elements 8k to 8k + 3 are in the first vector and 8k + 4 to 8k + 7 in the second, as unpacking
-// leaves them.
+// Each line is read once: rows whose distance is a multiple of 4 KiB share eight lines of the first-level cache. Of bf16,
+// elements 8k to 8k + 3 are in the first vector and 8k + 4 to 8k + 7 in the second, as unpacking leaves them.
 template <class X>
 struct Whole {
   static constexpr int VECTORS = 2;
   static constexpr bool UNPACKED = __is_same(X, bf16);
-
   using Taken = typename Line<X>::Type;
 
   Taken take(const X* p) const { return Line<X>::take(p); }

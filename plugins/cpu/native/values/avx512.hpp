@@ -63,9 +63,10 @@ static inline void store(T* p, V v, int64_t n) {
 }
 
 // z is -log2(e) times t; gives t / (1 + exp(-t)), of N vectors. 2**z is 2**floor(z) times a power of 2**(1/32) out of a
-// table times a parabola within a relative error of 1e-7. The parabola is a square and a constant, with its leading factor
-// in the table: the pipes that multiply are the ones in short supply, so what an addition can do is left to one. No z needs to
-// be kept in bounds: infinite powers give zeros, and an infinite z reduces to 0.
+// table times a parabola within a relative error of 1e-7, by least squares weighted towards the largest error. The parabola
+// is a square and a constant, with its leading factor in the table: pipes that multiply are in short supply, so what an
+// addition can do is left to one. No z needs to be kept in bounds: infinite powers give zeros, and an infinite z reduces
+// to 0.
 template <int N>
 static inline __attribute__((always_inline)) void silu(V* z) {
   alignas(64) static const float POWERS[32] = {  // SILU_RATE * 0x1.f1566cp-3f * 2**(n/32)
