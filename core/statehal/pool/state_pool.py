@@ -21,6 +21,7 @@ from statehal.pool.liveness import require_live
 from statehal.pool.member import Hygiene, Member
 from statehal.pool.pages import Pages
 from statehal.pool.pins import Pin, pin, require_once, require_pin, unpin
+from statehal.pool.pool_memory import zeroed_bytes
 from statehal.pool.pool_plan import PoolPlan
 from statehal.pool.slabs import SlabRegion
 from statehal.pool.subpool import UNITS, SubPool
@@ -72,7 +73,7 @@ class StatePool:
         self.in_flight = 0
         self.forked = False
         # rounded up so that the buffer can be viewed as any dtype
-        self.buffer = torch.zeros(-(-plan.total_bytes // 16) * 16, dtype=torch.uint8, device=self.device)
+        self.buffer = zeroed_bytes(-(-plan.total_bytes // 16) * 16, self.device)
         self.device = self.buffer.device  # "cuda" without an index would be another device once another is current
         self._work = DeviceWork(self)
         self._regions = {region.offset: SlabRegion(region.num_slabs) for region in plan.regions if region.shared}
