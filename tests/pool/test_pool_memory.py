@@ -50,8 +50,13 @@ def test_a_small_pool_leaves_the_heap_alone() -> None:
 
 def test_only_whole_pages_of_the_pool_are_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
+
+    def take(start: int, nbytes: int, advice: int) -> int:
+        asked.append((start, nbytes))
+        return 0
+
     monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 14, raising=False)
-    monkeypatch.setattr(pool_memory, "_madvise", lambda start, nbytes, advice: asked.append((start, nbytes)) or 0)
+    monkeypatch.setattr(pool_memory, "_madvise", take)
     made = pool_memory.zeroed_bytes((8 << 20) + 48, torch.device("cpu"))
     ((start, nbytes),) = asked
     assert start % mmap.PAGESIZE == nbytes % mmap.PAGESIZE == 0

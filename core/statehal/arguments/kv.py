@@ -3,9 +3,17 @@
 import torch
 from torch import Tensor
 
-from statehal.arguments.rotation import require_eps, require_rotation, require_weight
+from statehal.arguments.rotation import eps_fits, require_eps, require_rotation, require_weight
 from statehal.arguments.stored import StoredField
-from statehal.arguments.tensors import require_index, require_layer, require_out, require_rows, rows_fit
+from statehal.arguments.tensors import (
+    INDEX,
+    may_be_written,
+    require_index,
+    require_layer,
+    require_out,
+    require_rows,
+    rows_fit,
+)
 from statehal.errors import ArgumentError, WrongIdSpace
 from statehal.hookspecs import KVWriteRequest
 from statehal.ids import KernelIds
@@ -67,6 +75,7 @@ class KVArguments:
         }
         plain = all(field.quantised or not field.scaled for field in self.fields.values())
         self._pairs = self._layers.get("k", frozenset()) & self._layers.get("v", frozenset()) if plain else frozenset()
+        self._latents = self._layers.get("latent", frozenset())
 
     def write(
         self,
@@ -90,20 +99,47 @@ class KVArguments:
         return tensors
 
     def takes(self, layer: int, ids: KernelIds, k_scale: Tensor | float | None, v_scale: Tensor | float | None) -> bool:
-        """Whether all but the rows fits a write of K and V, where that is plain to see; no text says what does not.
+        """Whether all but the rows and ids fits a write of K and V, where that is plain; no text says what does not.
 
-        A backend that looks at the rows itself may ask this instead of ``write``, and ``write`` where it is ``False``.
+        A backend that looks at shapes, dtypes, devices and strides of all tensors itself, ids included, may ask this
+        instead of ``write``, and ``write`` where it is ``False``.
         """
         return (
+            self._plain(layer, self._pairs, ids)
+            and (k_scale is None or self.fields["k"].takes_scale(k_scale))
+            and (v_scale is None or self.fields["v"].takes_scale(v_scale))
+        )
+
+    def takes_rope(
+        self,
+        layer: int,
+        ids: KernelIds,
+        k_scale: Tensor | float | None,
+        v_scale: Tensor | float | None,
+        eps: float,
+        *outs: Tensor | None,
+    ) -> bool:
+        """As ``takes``, of a rotated write: all but the shapes, dtypes, devices and strides of tensors."""
+        return eps_fits(eps) and all(map(may_be_written, outs)) and self.takes(layer, ids, k_scale, v_scale)
+
+    def takes_latent(self, layer: int, ids: KernelIds, scale: Tensor | float | None, eps: float) -> bool:
+        """As ``takes``, of a latent write: all but the shapes, dtypes, devices and strides of tensors."""
+        return (
+            eps_fits(eps)
+            and self._plain(layer, self._latents, ids)
+            and (scale is None or self.fields["latent"].takes_scale(scale))
+        )
+
+    def _plain(self, layer: int, layers: frozenset[int], ids: KernelIds) -> bool:
+        """Whether the layer is one of these, and the ids are this sub-pool's own of today."""
+        return (
             type(layer) is int
-            and layer in self._pairs
+            and layer in layers
             and type(ids) is KernelIds
             and ids.space is self._space
             and ids.live
             and ids.tensors[0].device == self._device
             and not self._pool.copies_pending
-            and (k_scale is None or self.fields["k"].takes_scale(k_scale))
-            and (v_scale is None or self.fields["v"].takes_scale(v_scale))
         )
 
     def _usual(self, layer: int, ids: KernelIds, k: Tensor, v: Tensor) -> bool:
@@ -111,6 +147,8 @@ class KVArguments:
         if not self.takes(layer, ids, None, None):
             return False
         keys, values, device, count = self.fields["k"], self.fields["v"], self._device, ids.tensors[0].numel()
+        if not all(tensor.dtype in INDEX and tensor.device == device for tensor in ids.tensors):
+            return False
         return rows_fit(k, (count, *keys.shape), keys.dtypes, device) and rows_fit(
             v, (count, *values.shape), values.dtypes, device
         )

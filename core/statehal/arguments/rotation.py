@@ -8,6 +8,8 @@ from torch import Tensor
 from statehal.arguments.tensors import FLOATING, describe, require_index, require_tensor
 from statehal.errors import ArgumentError
 
+INFINITE = float("inf")
+
 
 def require_weight(where: str, name: str, weight: Tensor | None, width: int, device: torch.device) -> None:
     """Refuse the weight of a norm that is not a floating ``[width]`` on the device."""
@@ -15,11 +17,16 @@ def require_weight(where: str, name: str, weight: Tensor | None, width: int, dev
         require_tensor(where, name, weight, (width,), FLOATING, device)
 
 
+def eps_fits(eps: object) -> bool:
+    """Whether it is a float that ``require_eps`` takes; ``False`` of anything else."""
+    return type(eps) is float and 0.0 <= eps < INFINITE
+
+
 def require_eps(where: str, eps: object) -> None:
     """Refuse what is no number of at least 0. With 0, a row of zeros has the norm NaN, as the formula says."""
-    if type(eps) is float and 0 <= eps < float("inf"):
+    if eps_fits(eps):
         return
-    if not isinstance(eps, Real) or isinstance(eps, bool) or not 0 <= float(eps) < float("inf"):
+    if not isinstance(eps, Real) or isinstance(eps, bool) or not 0 <= float(eps) < INFINITE:
         given = repr(eps) if isinstance(eps, Real) else describe(eps)
         raise ArgumentError(f"{where}: eps is {given}: expected a finite number of at least 0")
 

@@ -60,7 +60,10 @@ class StoredField:
             require_scale(where, name, scale, self.device)
 
     def takes_scale(self, scale: Tensor | float) -> bool:
-        """Whether a scale is a float that ``require_scale`` takes; ``False`` of anything else."""
+        """Whether a scale is a float or a plain tensor that ``require_scale`` takes; ``False`` of anything else."""
+        if type(scale) is Tensor:
+            one = scale.numel() == 1 and scale.is_floating_point()
+            return self.quantised and one and scale.device == self.device
         return self.quantised and type(scale) is float and 2.0**-150 < scale <= LARGEST_SCALE
 
     def require(

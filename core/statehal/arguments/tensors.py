@@ -76,11 +76,16 @@ def require_out(where: str, name: str, out: Tensor | None, like: Tensor) -> None
             if size > 1 and stride < extent:
                 raise ArgumentError(f"{where}: rows of {name} share memory (fix: pass {name}.clone())")
             extent += (size - 1) * stride
-    if out.is_inference() and not torch.is_inference_mode_enabled():
+    if not _writable_here(out):
         raise ArgumentError(
             f"{where}: {name} was made under inference_mode and can be written to only there (fix: call under "
             f"inference_mode, or make {name} outside)"
         )
+
+
+def may_be_written(out: object) -> bool:
+    """Whether it is ``None`` or a tensor that autograd lets be written here; ``False`` of a subclass of tensors."""
+    return out is None or (type(out) is Tensor and _writable_here(out))
 
 
 def require_layer(where: str, layer: object, known: Collection[int]) -> None:
@@ -94,6 +99,10 @@ def describe(value: object) -> str:
     if isinstance(value, Tensor):
         return f"{value.dtype} {list(value.shape)} on {value.device}"
     return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _writable_here(out: Tensor) -> bool:
+    return not out.is_inference() or torch.is_inference_mode_enabled()
 
 
 def _fits(tensor: object, shape: Shape) -> TypeGuard[Tensor]:

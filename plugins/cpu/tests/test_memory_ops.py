@@ -151,7 +151,7 @@ def test_translate(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([torch.int32, torch.int64]))
     top = (entries + 3) * (page_size if unit == "tokens" else 1)
     one = st.integers(-top, top) | st.sampled_from([-(2**31), 2**31 - 1])
-    shape = data.draw(st.sampled_from([(0,), (1,), (19,), (4, 6), (2, 3, 5), ()]))
+    shape = data.draw(st.sampled_from([(0,), (1,), (19,), (4, 6), (2, 3, 5), (), (71,), (2, 32)]))
     count = int(torch.Size(shape).numel())
     values = data.draw(st.lists(one, min_size=count, max_size=count))
     multipliers = tuple(data.draw(st.lists(st.integers(1, 1000), min_size=1, max_size=3)))
@@ -176,6 +176,18 @@ def test_translate(data: st.DataObject) -> None:
         for virtual, got in zip(values, found, strict=True):
             page, place = divmod(virtual, page_size) if unit == "tokens" else (virtual, 0)
             assert got == min(max(page, 0) * multiplier + place, torch.iinfo(dtype).max)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_many_ids_in_place(dtype: torch.dtype) -> None:
+    """As many as are looked up at a time, and some more; unmapped, negative and far ones among them."""
+    rng, page_size, multiplier = Random(5), 16, 96
+    table = [0, *(rng.choice([0, n]) for n in range(1, 40)), 0]
+    values = [rng.randrange(-700, 800) for _ in range(32 * 5 + 13)]
+    ids = torch.tensor(values, dtype=dtype)
+    OPS.translate(ids, torch.tensor(table), page_size, (multiplier,), (ids,), "tokens")
+    pages = [table[one // page_size] if 0 <= one // page_size < len(table) else 0 for one in values]
+    assert ids.tolist() == [page * multiplier + one % page_size for page, one in zip(pages, values, strict=True)]
 
 
 def test_what_is_past_an_id_names_no_row() -> None:

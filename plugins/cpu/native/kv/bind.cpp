@@ -11,6 +11,7 @@
 #include "../threads.hpp"
 #include "../tuning.hpp"
 #include "calls.hpp"
+#include "fits.hpp"
 #include "overlap.hpp"
 
 namespace nb = nanobind;
@@ -71,6 +72,20 @@ Ids ids_of(const nb::tuple& forms, int form, std::vector<nb::object>& held) {
   return {ids.data, ids.strides[0], ids.wide()};
 }
 
+// The value of a number or of a tensor of one.
+double number_of(nb::handle given) {
+  Tensor one;
+  if (nb::isinstance<nb::float_>(given) || nb::isinstance<nb::int_>(given)) return nb::cast<double>(given);
+  if (read_tensor(given, one)) {
+    switch (one.dtype) {
+      case Dtype::float32: return *reinterpret_cast<const float*>(one.data);
+      case Dtype::float64: return *reinterpret_cast<const double*>(one.data);
+      default: break;
+    }
+  }
+  return nb::cast<double>(given.attr("detach")().attr("item")());
+}
+
 // Of a tensor [tokens, heads, dim] or [tokens, dim].
 Heads heads_of(const Tensor& x) {
   if (x.axes == 2) return {x.data, x.strides[0] * x.size, 0, 1, x.shape[1], x.dtype, x.size};
@@ -91,22 +106,16 @@ Target target_of(const Layer& layer, const nb::tuple& ids, nb::handle scale, std
   }
   if (!scale.is_none()) {
     to.divisor = Divisor::number;
-    const bool number = nb::isinstance<nb::float_>(scale) || nb::isinstance<nb::int_>(scale);
-    to.scale = static_cast<float>(nb::cast<double>(number ? nb::borrow(scale) : scale.attr("detach")().attr("item")()));
+    to.scale = static_cast<float>(number_of(scale));
   }
   return to;
 }
 
 Heads heads_of(nb::handle tensor) { return heads_of(tensor_of(tensor)); }
 
-// Whether rows `x` are what a field takes, `tokens` of them; any others the shared checks have a text for.
-bool fits(const Tensor& x, int64_t tokens, const Layer& layer, bool scaled) {
+Stored stored_of(const Layer& layer) {
   const Rows& rows = layer.rows->rows;
-  const bool wide = x.dtype >= Dtype::float32 && x.dtype <= Dtype::float16;
-  const bool exact = x.dtype == layer.dtype && x.dtype != Dtype::other && !(scaled || layer.scales);
-  const bool cast = layer.dtype >= Dtype::e4m3fn && layer.dtype <= Dtype::int8 && wide;
-  return (exact || cast) && x.axes == 3 && x.shape[0] == tokens && x.shape[1] == rows.heads &&
-         x.shape[1] * x.shape[2] * rows.size == rows.run * rows.runs && (x.strides[2] == 1 || x.shape[2] < 2);
+  return {layer.dtype, rows.heads, rows.run * rows.runs / rows.size, layer.scales != nullptr};
 }
 
 int64_t row_bytes(const Heads& x) { return x.data ? x.heads * x.dim * x.size : 0; }
@@ -147,10 +156,11 @@ Weight weight_of(nb::handle given, double eps) {
 bool kv_write(
     const Layer& keys, const Layer& values, const nb::tuple& ids, nb::handle k, nb::handle v, nb::handle k_scale,
     nb::handle v_scale, int threads) {
-  Tensor first, k_rows, v_rows;
-  if (!read_tensor(ids[0], first) || !read_tensor(k, k_rows) || !read_tensor(v, v_rows)) return false;
-  const int64_t tokens = first.numel();
-  if (!fits(k_rows, tokens, keys, !k_scale.is_none()) || !fits(v_rows, tokens, values, !v_scale.is_none())) return false;
+  Tensor k_rows, v_rows;
+  const int64_t tokens = tokens_of(ids);
+  if (tokens < 0 || !read_tensor(k, k_rows) || !read_tensor(v, v_rows)) return false;
+  if (!rows_fit(k_rows, tokens, stored_of(keys), !k_scale.is_none())) return false;
+  if (!rows_fit(v_rows, tokens, stored_of(values), !v_scale.is_none())) return false;
   std::vector<nb::object> held;
   WriteCall call{
       heads_of(k_rows), heads_of(v_rows), target_of(keys, ids, k_scale, held), target_of(values, ids, v_scale, held),
@@ -161,10 +171,15 @@ bool kv_write(
   return true;
 }
 
-void kv_rope_write(
-    const Layer& keys, const Layer& values, const nb::tuple& ids, nb::handle q, nb::handle k, nb::handle v,
+// Whether it was done: of arguments that were not `checked`, only those are taken that plainly fit.
+bool kv_rope_write(
+    bool checked, const Layer& keys, const Layer& values, const nb::tuple& ids, nb::handle q, nb::handle k, nb::handle v,
     nb::handle q_out, nb::handle k_out, nb::handle positions, nb::handle cos_sin, nb::handle sections, bool interleaved,
     nb::handle q_norm, nb::handle k_norm, double eps, nb::handle k_scale, nb::handle v_scale, int threads) {
+  if (!checked && !rope_fits(stored_of(keys), stored_of(values), tokens_of(ids), q, k, v, q_out, k_out, positions, cos_sin,
+                             sections, q_norm, k_norm)) {
+    return false;
+  }
   std::vector<nb::object> held;
   RopeCall call{
       heads_of(q), heads_of(k), heads_of(v), heads_of(q_out), k_out.is_none() ? Heads{} : heads_of(k_out),
@@ -182,11 +197,14 @@ void kv_rope_write(
   set_apart(call.v, call.k_out, false, tokens, spares[2]);
   call.stream = tokens * stored >= STREAM_BYTES;
   on_tokens(kernels().rope_write, call, tokens, stored + 2 * row_bytes(call.q), threads);
+  return true;
 }
 
-void kv_write_latent(
-    const Layer& rows, const nb::tuple& ids, nb::handle content, nb::handle key, nb::handle norm, double eps,
+// As kv_rope_write; `content` is [tokens, rank] and `key` [tokens, dim] or [tokens, 1, dim].
+bool kv_write_latent(
+    bool checked, const Layer& rows, int64_t rank, const nb::tuple& ids, nb::handle content, nb::handle key, nb::handle norm, double eps,
     nb::handle positions, nb::handle cos_sin, bool interleaved, nb::handle scale, int threads) {
+  if (!checked && !latent_fits(stored_of(rows), rank, tokens_of(ids), content, key, norm, positions, cos_sin, scale)) return false;
   std::vector<nb::object> held;
   LatentCall call{
       heads_of(content), heads_of(key),
@@ -195,6 +213,7 @@ void kv_write_latent(
   const int64_t bytes = row_bytes(call.content) + row_bytes(call.key), tokens = tensor_of(content).shape[0];
   call.stream = tokens * bytes >= STREAM_BYTES;
   on_tokens(kernels().write_latent, call, tokens, bytes, threads);
+  return true;
 }
 
 void kv_move(
@@ -244,14 +263,16 @@ void init_kv(nb::module_& m) {
         const Tensor stored = tensor_of(view);
         new (self) Layer{std::move(rows), stored.data, stored.dtype, form, std::move(scales)};
       }, nb::arg("rows"), nb::arg("view"), nb::arg("form"), nb::arg("scales").none());
-  m.def("kv_write", &kv_write, nb::arg("keys"), nb::arg("values"), nb::arg("ids"), nb::arg("k"), nb::arg("v"),
-        nb::arg("k_scale").none(), nb::arg("v_scale").none(), nb::arg("threads"));
-  m.def("kv_rope_write", &kv_rope_write, nb::arg("keys"), nb::arg("values"), nb::arg("ids"), nb::arg("q"), nb::arg("k"),
-        nb::arg("v"), nb::arg("q_out"), nb::arg("k_out").none(), nb::arg("positions"), nb::arg("cos_sin"),
-        nb::arg("sections").none(), nb::arg("interleaved"), nb::arg("q_norm").none(), nb::arg("k_norm").none(),
-        nb::arg("eps"), nb::arg("k_scale").none(), nb::arg("v_scale").none(), nb::arg("threads"));
-  m.def("kv_write_latent", &kv_write_latent, nb::arg("rows"), nb::arg("ids"), nb::arg("content"), nb::arg("key"),
-        nb::arg("norm").none(), nb::arg("eps"), nb::arg("positions").none(), nb::arg("cos_sin").none(),
-        nb::arg("interleaved"), nb::arg("scale").none(), nb::arg("threads"));
+  m.def("kv_write", &kv_write, nb::arg("keys"), nb::arg("values"), nb::arg("ids"), nb::arg("k").none(),
+        nb::arg("v").none(), nb::arg("k_scale").none(), nb::arg("v_scale").none(), nb::arg("threads"));
+  m.def("kv_rope_write", &kv_rope_write, nb::arg("checked"), nb::arg("keys"), nb::arg("values"), nb::arg("ids"),
+        nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("q_out").none(), nb::arg("k_out").none(),
+        nb::arg("positions").none(), nb::arg("cos_sin").none(), nb::arg("sections").none(), nb::arg("interleaved"),
+        nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("eps"), nb::arg("k_scale").none(),
+        nb::arg("v_scale").none(), nb::arg("threads"));
+  m.def("kv_write_latent", &kv_write_latent, nb::arg("checked"), nb::arg("rows"), nb::arg("rank"), nb::arg("ids"),
+        nb::arg("content").none(), nb::arg("key").none(), nb::arg("norm").none(), nb::arg("eps"),
+        nb::arg("positions").none(), nb::arg("cos_sin").none(), nb::arg("interleaved"), nb::arg("scale").none(),
+        nb::arg("threads"));
   m.def("kv_move", &kv_move, nb::arg("layers"), nb::arg("to"), nb::arg("source"), nb::arg("tokens"), nb::arg("threads"));
 }

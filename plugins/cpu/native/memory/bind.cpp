@@ -185,44 +185,71 @@ void scatter(nb::handle view, nb::handle ids, nb::handle rows, int64_t first, in
   on_rows(&MemoryKernels::scatter, view, ids, rows, std::max<int64_t>(first, 0), threads);
 }
 
-// Where the first id lies that is none of [0, count), or -1.
-int64_t first_outside(nb::handle tensor, int64_t count) {
-  const Ids ids = ids_of(tensor);
-  const int64_t all = tensor_of(tensor).numel();
+// Where the first of `all` ids lies that is none of [0, count), or -1.
+int64_t outside(const Ids& ids, int64_t all, int64_t count) {
   for (int64_t n = 0; n < all; ++n) {
     if (id_at(ids, n) < 0 || id_at(ids, n) >= count) return n;
   }
   return -1;
 }
 
-PagesCall pages_of(const Tensor& view, nb::handle to) {
+int64_t first_outside(nb::handle tensor, int64_t count) {
+  return outside(ids_of(tensor), tensor_of(tensor).numel(), count);
+}
+
+PagesCall pages_of(const Tensor& view, const Tensor& to) {
   PagesCall call{};
   call.view = view.data;
   call.s_range = view.strides[0];
   call.s_page = view.strides[1];
   call.bytes = view.shape[2];
-  call.to = call.from = ids_of(to);
-  call.pairs = tensor_of(to).numel();
+  call.to = call.from = {to.data, to.strides[0], to.wide()};
+  call.pairs = to.shape[0];
   call.stream = view.shape[0] * call.pairs * call.bytes >= STREAM_BYTES;
   return call;
 }
 
-void copy_pages(nb::handle pages, nb::handle from, nb::handle to, int threads) {
-  const Tensor view = tensor_of(pages);
-  PagesCall call = pages_of(view, to);
-  call.from = ids_of(from);
-  const Numbers found = overwritten(call.to, call.from, call.pairs, 0, view.shape[1]);
-  call.s_stash = (found.empty() ? 0 : *std::max_element(found.begin(), found.end()) + 1) * call.bytes;
-  std::vector<char> stash(static_cast<size_t>(view.shape[0] * call.s_stash));
-  call.numbers = found.data();
-  call.stash = stash.data();
-  on_items(kernels().copy_pages, call, view.shape[0], call.pairs * call.bytes, threads);
+// Whether the views hold pages and have all of `pages`, which lie on one axis.
+bool pages_fit(const nb::tuple& views, const Tensor& pages) {
+  if (pages.axes != 1 || (pages.dtype != Dtype::int32 && pages.dtype != Dtype::int64)) return false;
+  const Ids ids{pages.data, pages.strides[0], pages.wide()};
+  for (nb::handle one : views) {
+    Tensor view;
+    if (!read_tensor(one, view) || view.dtype != Dtype::uint8 || view.axes != 3) return false;
+    if ((view.shape[2] > 1 && view.strides[2] != 1) || outside(ids, pages.shape[0], view.shape[1]) >= 0) return false;
+  }
+  return true;
 }
 
-void zero_pages(nb::handle pages, nb::handle to, int threads) {
-  const Tensor view = tensor_of(pages);
-  const PagesCall call = pages_of(view, to);
-  on_items(kernels().zero_pages, call, view.shape[0], call.pairs * call.bytes, threads);
+// Whether all fit, and were copied.
+bool copy_pages(const nb::tuple& views, nb::handle from, nb::handle to, int threads) {
+  Tensor source, target;
+  if (!read_tensor(from, source) || !read_tensor(to, target)) return false;
+  if (!pages_fit(views, source) || !pages_fit(views, target) || source.shape[0] != target.shape[0]) return false;
+  for (nb::handle one : views) {
+    const Tensor view = tensor_of(one);
+    PagesCall call = pages_of(view, target);
+    call.from = {source.data, source.strides[0], source.wide()};
+    const Numbers found = overwritten(call.to, call.from, call.pairs, 0, view.shape[1]);
+    call.s_stash = (found.empty() ? 0 : *std::max_element(found.begin(), found.end()) + 1) * call.bytes;
+    std::vector<char> stash(static_cast<size_t>(view.shape[0] * call.s_stash));
+    call.numbers = found.data();
+    call.stash = stash.data();
+    on_items(kernels().copy_pages, call, view.shape[0], call.pairs * call.bytes, threads);
+  }
+  return true;
+}
+
+// Whether all fit, and were zeroed.
+bool zero_pages(const nb::tuple& views, nb::handle pages, int threads) {
+  Tensor target;
+  if (!read_tensor(pages, target) || !pages_fit(views, target)) return false;
+  for (nb::handle one : views) {
+    const Tensor view = tensor_of(one);
+    const PagesCall call = pages_of(view, target);
+    on_items(kernels().zero_pages, call, view.shape[0], call.pairs * call.bytes, threads);
+  }
+  return true;
 }
 
 }  // namespace
@@ -237,6 +264,6 @@ void init_memory(nb::module_& m) {
   m.def("scatter", &scatter, nb::arg("view"), nb::arg("ids"), nb::arg("rows"), nb::arg("first"),
         nb::arg("threads"));
   m.def("first_outside", &first_outside, nb::arg("ids"), nb::arg("count"));
-  m.def("copy_pages", &copy_pages, nb::arg("view"), nb::arg("source"), nb::arg("to"), nb::arg("threads"));
-  m.def("zero_pages", &zero_pages, nb::arg("view"), nb::arg("pages"), nb::arg("threads"));
+  m.def("copy_pages", &copy_pages, nb::arg("views"), nb::arg("source"), nb::arg("to"), nb::arg("threads"));
+  m.def("zero_pages", &zero_pages, nb::arg("views"), nb::arg("pages"), nb::arg("threads"));
 }

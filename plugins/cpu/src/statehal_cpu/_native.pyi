@@ -67,15 +67,16 @@ def kv_write(
     v_scale: Tensor | float | None, threads: int,
 ) -> bool: ...  # fmt: skip
 def kv_rope_write(
-    keys: Layer, values: Layer, ids: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, q_out: Tensor,
+    checked: bool, keys: Layer, values: Layer, ids: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, q_out: Tensor,
     k_out: Tensor | None, positions: Tensor, cos_sin: Tensor, sections: tuple[int, ...] | None, interleaved: bool,
     q_norm: Tensor | None, k_norm: Tensor | None, eps: float, k_scale: Tensor | float | None,
     v_scale: Tensor | float | None, threads: int,
-) -> None: ...  # fmt: skip
+) -> bool: ...  # fmt: skip
 def kv_write_latent(
-    rows: Layer, ids: tuple[Tensor, ...], content: Tensor, key: Tensor, norm: Tensor | None, eps: float,
-    positions: Tensor | None, cos_sin: Tensor | None, interleaved: bool, scale: Tensor | float | None, threads: int,
-) -> None: ...  # fmt: skip
+    checked: bool, rows: Layer, rank: int, ids: tuple[Tensor, ...], content: Tensor, key: Tensor, norm: Tensor | None,
+    eps: float, positions: Tensor | None, cos_sin: Tensor | None, interleaved: bool, scale: Tensor | float | None,
+    threads: int,
+) -> bool: ...  # fmt: skip
 def kv_move(
     layers: list[Layer], to: tuple[Tensor, ...], source: tuple[Tensor, ...], tokens: int, threads: int
 ) -> None: ...
@@ -86,5 +87,5 @@ def update_table(table: Tensor, keys: Tensor, values: Tensor) -> None: ...
 def gather(view: Tensor, ids: Tensor, rows: Tensor, threads: int) -> None: ...
 def scatter(view: Tensor, ids: Tensor, rows: Tensor, first: int, threads: int) -> None: ...
 def first_outside(ids: Tensor, count: int) -> int: ...
-def copy_pages(view: Tensor, source: Tensor, to: Tensor, threads: int) -> None: ...
-def zero_pages(view: Tensor, pages: Tensor, threads: int) -> None: ...
+def copy_pages(views: tuple[Tensor, ...], source: Tensor, to: Tensor, threads: int) -> bool: ...
+def zero_pages(views: tuple[Tensor, ...], pages: Tensor, threads: int) -> bool: ...

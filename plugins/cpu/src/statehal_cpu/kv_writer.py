@@ -11,7 +11,11 @@ from statehal_cpu.rows import FieldRows
 
 
 class CpuKVWriter:
-    """Implements ``statehal.hookspecs.KVWriter`` for every layout and address form."""
+    """Implements ``statehal.hookspecs.KVWriter`` for every layout and address form.
+
+    The extension looks at tensors in a tenth of the time that the shared checks take, and stores nothing that does not
+    plainly fit: these are asked only then, and have a text for it or let it pass.
+    """
 
     graph_capturable = False  # a host has no graphs, and nothing of torch would record the kernels
     host_sync_free = True
@@ -20,7 +24,8 @@ class CpuKVWriter:
         sub = request.subpool
         self._arguments = KVArguments(request)
         self._native = native = load()
-        self._write = native.kv_write
+        self._write, self._rope_write = native.kv_write, native.kv_rope_write
+        self._write_latent = native.kv_write_latent
         specs = {field.name: field for field in sub.spec.fields()}
         scales = [name for name in specs if name in ("k_scale", "v_scale")]
         kept = {name: FieldRows(native, sub, specs[name]) for name in scales}
@@ -42,7 +47,6 @@ class CpuKVWriter:
         v_scale: Tensor | float | None = None,
     ) -> None:
         threads = torch.get_num_threads()
-        # the extension looks at the rows in a tenth of the time, and stores none that do not fit
         if self._arguments.takes(layer, ids, k_scale, v_scale) and self._write(
             self._keys[layer], self._values[layer], ids.tensors, k, v, k_scale, v_scale, threads
         ):
@@ -71,14 +75,22 @@ class CpuKVWriter:
         k_scale: Tensor | float | None = None,
         v_scale: Tensor | float | None = None,
     ) -> Tensor:
+        threads = torch.get_num_threads()
+        if type(q) is Tensor and self._arguments.takes_rope(layer, ids, k_scale, v_scale, eps, q_out, k_out):
+            result = q.new_empty(q.shape) if q_out is None else q_out
+            if self._rope_write(
+                False, self._keys[layer], self._values[layer], ids.tensors, q, k, v, result, k_out, positions, cos_sin,
+                rope_sections, interleaved, q_norm, k_norm, eps, k_scale, v_scale, threads,
+            ):  # fmt: skip
+                return result
         tensors = self._arguments.rope_write(
             layer, ids, q, k, v, positions, cos_sin, rope_sections=rope_sections, q_norm=q_norm, k_norm=k_norm,
             eps=eps, q_out=q_out, k_out=k_out, k_scale=k_scale, v_scale=v_scale,
         )  # fmt: skip
         result = q.new_empty(q.shape) if q_out is None else q_out
-        self._native.kv_rope_write(
-            self._keys[layer], self._values[layer], tensors, q, k, v, result, k_out, positions, cos_sin, rope_sections,
-            interleaved, q_norm, k_norm, eps, k_scale, v_scale, torch.get_num_threads(),
+        self._rope_write(
+            True, self._keys[layer], self._values[layer], tensors, q, k, v, result, k_out, positions, cos_sin,
+            rope_sections, interleaved, q_norm, k_norm, eps, k_scale, v_scale, threads,
         )  # fmt: skip
         return result
 
@@ -96,12 +108,18 @@ class CpuKVWriter:
         interleaved: bool = False,
         scale: Tensor | float | None = None,
     ) -> None:
+        threads = torch.get_num_threads()
+        if self._arguments.takes_latent(layer, ids, scale, eps) and self._write_latent(
+            False, self._latents[layer], self._arguments.rank, ids.tensors, kv_c, k_pe, norm, eps, positions, cos_sin,
+            interleaved, scale, threads,
+        ):  # fmt: skip
+            return
         tensors = self._arguments.write_latent(
             layer, ids, kv_c, k_pe, norm=norm, eps=eps, positions=positions, cos_sin=cos_sin, scale=scale
         )
-        self._native.kv_write_latent(
-            self._latents[layer], tensors, kv_c, key_rows(k_pe), norm, eps, positions, cos_sin, interleaved,
-            scale, torch.get_num_threads(),
+        self._write_latent(
+            True, self._latents[layer], self._arguments.rank, tensors, kv_c, key_rows(k_pe), norm, eps, positions,
+            cos_sin, interleaved, scale, threads,
         )  # fmt: skip
 
     def move(self, dst: KernelIds, src: KernelIds) -> None:

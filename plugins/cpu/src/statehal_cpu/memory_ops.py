@@ -57,20 +57,26 @@ class CpuMemoryOps(Transfers):
         self._native.update_table(table, keys, physical_pages.reshape(-1))
 
     def copy_pages(self, views: tuple[Tensor, ...], src: Tensor, dst: Tensor) -> None:
+        threads = torch.get_num_threads()
+        if self._native.copy_pages(views, src, dst, threads):
+            return
         if src.shape != dst.shape:
             raise ArgumentError(
                 f"copy_pages: dst has shape {list(dst.shape)} and src {list(src.shape)}: expected one shape"
             )
         source, target = src.reshape(-1), dst.reshape(-1)
         self._require_pages("copy_pages", views, source, target)
-        for view in views:
-            self._native.copy_pages(view, source, target, torch.get_num_threads())
+        done = self._native.copy_pages(views, source, target, threads)
+        assert done, "the extension takes what was not refused"
 
     def zero_pages(self, views: tuple[Tensor, ...], pages: Tensor) -> None:
+        threads = torch.get_num_threads()
+        if self._native.zero_pages(views, pages, threads):
+            return
         target = pages.reshape(-1)
         self._require_pages("zero_pages", views, target)
-        for view in views:
-            self._native.zero_pages(view, target, torch.get_num_threads())
+        done = self._native.zero_pages(views, target, threads)
+        assert done, "the extension takes what was not refused"
 
     def gather(self, view: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
         require_gather_out(view, ids, out)
