@@ -80,7 +80,8 @@ def others(value: object) -> Iterator[object]:
         yield value.clone().requires_grad_()
         yield torch.nn.Parameter(value.clone())
     with torch.inference_mode():
-        yield value.clone()
+        made = value.clone()
+    yield made
 
 
 def wrong_ids(ids: KernelIds) -> Iterator[object]:
