@@ -16,32 +16,38 @@ BEST = USABLE[-1]
 DISCOVERY = ("discovery", "compile_safety", "graph_safety")
 """Topics that no kernel takes part in: asked of the best instruction set alone."""
 
+PROGRAM = """
+import json, sys
+from statehal.testing import CHECKS, Target, run
 
-def kit(isa: str, profile: str, *only: str) -> dict[str, Any]:
-    command = (sys.executable, "-m", "statehal", "check", "cpu", "--json", "--profile", profile)
+profile, *names = sys.argv[1:]
+print(json.dumps(run(Target("cpu"), [CHECKS[name] for name in names], profile_name=profile).as_json()))
+"""
+
+
+def kit(isa: str, profile: str, *topics: str) -> dict[str, Any]:
+    """The report on the checks of these topics, or on all."""
+    names = [name for name, check in CHECKS.items() if not topics or check.topic.startswith(topics)]
     environ = os.environ | {"STATEHAL_CPU_ISA": isa, "OMP_NUM_THREADS": "1"}
-    report: dict[str, Any] = {}
-    for pattern in only or (None,):
-        options = () if pattern is None else ("--only", pattern)
-        done = subprocess.run((*command, *options), env=environ, capture_output=True, text=True, check=False)
-        assert done.stdout, done.stderr
-        report = json.loads(done.stdout)
-        failed = [result["message"] for result in report["results"] if result["status"] == "failed"]
-        assert report["ok"], "\n\n".join([isa, *report["faults"], *failed])
-        left = {result["check"].split("/")[0] for result in report["results"] if result["status"] != "passed"}
-        assert left <= {"graph_safety"}, "a host has no graphs to capture; everything else is claimed"
+    command = (sys.executable, "-c", PROGRAM, profile, *names)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert [result["check"] for result in report["results"]] == names
+    failed = [result["message"] for result in report["results"] if result["status"] == "failed"]
+    assert report["ok"], "\n\n".join([isa, *report["faults"], *failed])
+    left = {result["check"].split("/")[0] for result in report["results"] if result["status"] != "passed"}
+    assert left <= {"graph_safety"}, "a host has no graphs to capture; everything else is claimed"
     return report
 
 
 def test_the_best_set_conforms() -> None:
-    report = kit(BEST, "ci")
-    assert [result["check"] for result in report["results"]] == list(CHECKS)
-    assert report["evidence"] == "hardware"
+    assert kit(BEST, "ci")["evidence"] == "hardware"
 
 
 @pytest.mark.parametrize("isa", USABLE[:-1])
 def test_every_other_set_conforms(isa: str) -> None:
-    kit(isa, "dev", "conv_*", "kv_*", "rope_*", "latent_*", "memory_*")
+    kit(isa, "dev", "conv_", "kv_", "rope_", "latent_", "memory_")
 
 
 @pytest.mark.thorough
