@@ -36,12 +36,39 @@ def test_a_row_is_a_multiple_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (row.us, row.copy_us, row.of_copy, row.peers) == (3.0, 2.0, 1.5, {"a peer": 3.0})
 
 
-def test_a_copy_reads_half_of_the_bytes_and_writes_half(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_calls_are_timed_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, made = iter(range(0, 1000, 100)), []
+    monkeypatch.setattr(time, "process_time_ns", lambda: next(looks))
+    monkeypatch.setattr(rounds, "copies", lambda operation: [lambda: made.append("copy")])
+    row = measure(Operation("writing", "any", 16, [lambda: made.append("ours")], repeats=4), 1)
+    assert (row.us, row.copy_us) == (0.1 / 4, 0.1 / 4)
+    assert made == (["ours"] * 4 + ["copy"] * 4) * 2
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_copy_reads_half_of_the_bytes_and_writes_half(monkeypatch: pytest.MonkeyPatch, pooled: bool) -> None:
     moved: list[int] = []
-    monkeypatch.setattr(torch, "bitwise_not", lambda given, out: moved.extend((given.nbytes, out.nbytes)))
-    for call in rounds.copies(Operation("writing", "any", 1 << 12, [lambda: None] * 3)):
+    touched: set[int] = set()
+
+    def copy(given: torch.Tensor, out: torch.Tensor) -> None:
+        moved.extend((given.nbytes, out.nbytes))
+        touched.update((given.data_ptr(), out.data_ptr()))
+
+    monkeypatch.setattr(torch, "bitwise_not", copy)
+    for call in rounds.copies(Operation("writing", "any", 1 << 12, [lambda: None] * 3, pooled)):
         call()
     assert moved == [1 << 11] * 6
+    assert len(touched) == 6, "a copy found what another one left in the caches"
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_the_smallest_call_of_every_operation_is_measured(backend: str) -> None:
+    pytest.importorskip("statehal_cpu._native") if backend == "cpu" else None
+    found = {row.case for row in rows_of(bind("cpu", backend), 1, "fixed_costs")}
+    memory = {f"memory.{name}" for name in ("update_table", "copy_pages", "zero_pages", "gather", "scatter")}
+    conv = {f"conv.{name}" for name in ("prefill", "decode", "verify", "commit", "copy_slots", "zero_slots")}
+    kv = {f"kv.{name}" for name in ("write", "rope_write", "write_latent", "move")}
+    assert found == kv | memory | conv | {"kernel_ids"}
 
 
 def test_no_rounds_have_no_median() -> None:

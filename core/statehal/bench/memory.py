@@ -26,7 +26,7 @@ def kv_write(binding: Binding) -> Iterator[Operation]:
         for part in _parts(tokens, nbytes):
             k, v = (torch.randn(tokens, HEADS, DIM).bfloat16() for _ in range(2))
             calls.append(partial(kv.write, 0, _ids(sub, virtual[part]), k, v))
-        yield Operation("kv write", f"{tokens} tokens", nbytes, calls)
+        yield Operation("kv write", f"{tokens} tokens", nbytes, calls, pooled=True)
 
 
 def kv_write_fp8(binding: Binding) -> Iterator[Operation]:
@@ -39,7 +39,7 @@ def kv_write_fp8(binding: Binding) -> Iterator[Operation]:
         for part in _parts(tokens, nbytes):
             k, v = (torch.randn(tokens, HEADS, DIM).bfloat16() for _ in range(2))
             calls.append(partial(kv.write, 0, _ids(sub, virtual[part]), k, v, k_scale=0.3, v_scale=0.3))
-        yield Operation("kv write, float8_e4m3fn", f"{tokens} tokens", nbytes, calls)
+        yield Operation("kv write, float8_e4m3fn", f"{tokens} tokens", nbytes, calls, pooled=True)
 
 
 def rope_write(binding: Binding) -> Iterator[Operation]:
@@ -54,7 +54,7 @@ def rope_write(binding: Binding) -> Iterator[Operation]:
             k, v = (torch.randn(tokens, HEADS, DIM).bfloat16() for _ in range(2))
             arguments = 0, _ids(sub, virtual[part]), q, k, v, torch.arange(tokens), table
             calls.append(partial(kv.rope_write, *arguments, q_norm=weight, k_norm=weight, q_out=torch.empty_like(q)))
-        yield Operation("rope write with norms", f"{tokens} tokens", nbytes, calls)
+        yield Operation("rope write with norms", f"{tokens} tokens", nbytes, calls, pooled=True)
 
 
 def kernel_ids(binding: Binding) -> Iterator[Operation]:
@@ -63,7 +63,7 @@ def kernel_ids(binding: Binding) -> Iterator[Operation]:
     for tokens in (1, 8192):
         ids = sub.space("virtual").assume(virtual[torch.randperm(PLACES)[:tokens]])
         call = partial(sub.kernel_ids, ids, sub.kernel_buffer(tokens))
-        yield Operation("kernel ids", f"{tokens} int64", 2 * 8 * tokens, [call])
+        yield Operation("kernel ids", f"{tokens} int64", 2 * 8 * tokens, [call], repeats=50 if tokens == 1 else 1)
 
 
 def gather_scatter(binding: Binding) -> Iterator[Operation]:
@@ -80,7 +80,7 @@ def gather_scatter(binding: Binding) -> Iterator[Operation]:
             gathers.append(partial(binding.memory.gather, view, ids, out=rows))
             scatters.append(partial(binding.memory.scatter, view, ids, rows, first=sub.page_size))
         yield Operation("gather", case, nbytes, gathers)
-        yield Operation("scatter", case, nbytes, scatters)
+        yield Operation("scatter", case, nbytes, scatters, pooled=True)
 
 
 def _pool(binding: Binding, dtype: str) -> tuple[SubPool, Tensor]:
@@ -97,4 +97,4 @@ def _ids(sub: SubPool, virtual: Tensor) -> KernelIds:
 def _parts(tokens: int, nbytes: int) -> tuple[Tensor, ...]:
     """Random places, other ones for each call."""
     parts: tuple[Tensor, ...] = torch.randperm(PLACES).split(tokens)
-    return parts[: max(1, min(16, BEYOND_CACHES // nbytes))]
+    return parts[: max(1, min(256, BEYOND_CACHES // nbytes))]

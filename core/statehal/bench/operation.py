@@ -21,9 +21,13 @@ class Operation:
         nbytes: that count as read and written, and that a copy beside it reads and writes.
         calls: made in turn; small ones are several, each of a layer or of places of its own, so that none finds in the
             caches what it wrote last.
+        pooled: whether what it writes lies in a pool, and so what the copy writes in memory as a pool's.
+        repeats: of a call between two looks at the clock, which take a microsecond; more than one for the shortest.
     """
 
     name: str
     case: str
     nbytes: int
     calls: list[Call]
+    pooled: bool = False
+    repeats: int = 1

@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 
+from statehal.bench.fixed import fixed_costs
 from statehal.bench.memory import gather_scatter, kernel_ids, kv_write, kv_write_fp8, rope_write
 from statehal.bench.operation import BEYOND_CACHES, Call, Operation
 from statehal.binding import Binding
@@ -72,6 +73,7 @@ OPERATIONS: tuple[Callable[[Binding], Iterator[Operation]], ...] = (
     rope_write,
     kernel_ids,
     gather_scatter,
+    fixed_costs,
 )
 """Each makes its operations one after the other, so that only one has its memory at a time."""
 

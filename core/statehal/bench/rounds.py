@@ -13,8 +13,9 @@ from statehal.bench.operation import Call, Operation
 from statehal.bench.operations import OPERATIONS
 from statehal.binding import Binding
 from statehal.errors import ArgumentError, Unsupported
+from statehal.pool.pool_memory import zeroed_bytes
 
-COPY = "copy"
+OURS, COPY = "", "copy"
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,18 @@ def compare(actions: Mapping[str, Sequence[Call]], rounds: int) -> dict[str, flo
 
 def measure(operation: Operation, rounds: int, peers: Mapping[str, Sequence[Call]] | None = None) -> Row:
     """The row of one operation, beside a copy and ``peers``, in as many rounds."""
-    took = compare({operation.name: operation.calls, COPY: copies(operation), **(peers or {})}, rounds)
-    us, copy_us = took.pop(operation.name), took.pop(COPY)
+    actions = {OURS: operation.calls, COPY: copies(operation), **(peers or {})}
+    if operation.repeats > 1:
+        again = partial(_repeat, operation.repeats)
+        actions = {name: [partial(again, call) for call in calls] for name, calls in actions.items()}
+    took = {name: us / operation.repeats for name, us in compare(actions, rounds).items()}
+    us, copy_us = took.pop(OURS), took.pop(COPY)
     return Row(operation.name, operation.case, us, copy_us, us / copy_us, {name: t / us for name, t in took.items()})
+
+
+def _repeat(times: int, call: Call) -> None:
+    for _ in range(times):
+        call()
 
 
 def rows_of(binding: Binding, rounds: int, only: str = "") -> Iterator[Row]:
@@ -95,8 +105,13 @@ def rows_of(binding: Binding, rounds: int, only: str = "") -> Iterator[Row]:
 def copies(operation: Operation) -> list[Callable[[], object]]:
     """A plain vectorised loop from memory to memory for each call: half of the bytes are read, half written.
 
-    ``copy_`` stores past the caches where it sees fit; a loop that inverts all bits does nothing of that kind.
+    ``copy_`` stores past the caches where it sees fit; a loop that inverts all bits does nothing of that kind. Each
+    call has memory of its own, so that a copy finds as little in the caches as the operation does.
     """
-    words = max(1, operation.nbytes // 16)
-    pairs = [(torch.ones(words, dtype=torch.int64), torch.empty(words, dtype=torch.int64)) for _ in operation.calls]
-    return [partial(torch.bitwise_not, given, out=taken) for given, taken in pairs]
+    words, count = max(1, operation.nbytes // 16), len(operation.calls)
+    if operation.pooled:
+        whole = zeroed_bytes(8 * words * count, torch.device("cpu")).view(torch.int64)
+        targets = list(whole.split(words))
+    else:
+        targets = [torch.empty(words, dtype=torch.int64) for _ in operation.calls]
+    return [partial(torch.bitwise_not, torch.ones(words, dtype=torch.int64), out=target) for target in targets]
