@@ -49,7 +49,7 @@ def section(rows: Sequence[Row], about: dict[str, Any]) -> str:
 
 def _lines(rows: Iterable[Row]) -> Iterable[str]:
     for row in rows:
-        due = "; ".join(text.removesuffix(" the copy") for text in goals(row) if ":" not in text)
+        due = "; ".join(text.removesuffix(" the copy") for text in goals(row))
         peers = "; ".join(f"{name} {times:.1f}" for name, times in row.peers.items())
         yield f"| {row.name}, {row.case} | {row.us:.1f} | {row.of_copy:.2f} | {due} | {peers} |"
 

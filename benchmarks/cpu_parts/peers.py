@@ -48,7 +48,9 @@ class Peer:
         return not self.needs or bool(getattr(tools, self.needs))
 
 
-def chain(name: str, row: str, make: Callable[[Callable[..., Any], int, int], list[Call]], plain: Call) -> list[Peer]:
+def chain(
+    name: str, row: str, make: Callable[[Callable[..., Any], int, int], list[Call]], plain: Callable[..., Any]
+) -> list[Peer]:
     """A chain of torch's operators as it stands, and as ``torch.compile`` makes it; ``make`` is given the function."""
 
     def calls(function: Callable[..., Any], tools: Tools, size: int, count: int) -> list[Call]:

@@ -93,14 +93,14 @@ def engine_write(isa: str, tools: Tools, tokens: int, count: int) -> list[Call]:
 
 
 PEERS = [
-    *chain("torch index_put_", "kv write", write_calls, write),  # type: ignore[arg-type]
+    *chain("torch index_put_", "kv write", write_calls, write),
     *(Peer(f"engine, {isa!r}", "kv write", partial(engine_write, isa), "engine") for isa in ("vec", "vec16")),
     *chain(
         "torch chain",
         "kv write, float8_e4m3fn",
         partial(write_calls, dtype=torch.uint8),
-        write_fp8,  # type: ignore[arg-type]
+        write_fp8,
     ),
-    *chain("torch chain", "rope write with norms", rope_calls, rope_write),  # type: ignore[arg-type]
-    *chain("torch chain", "kernel ids", translate_calls, translate),  # type: ignore[arg-type]
+    *chain("torch chain", "rope write with norms", rope_calls, rope_write),
+    *chain("torch chain", "kernel ids", translate_calls, translate),
 ]

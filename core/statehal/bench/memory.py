@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from statehal.bench.operation import BEYOND_CACHES, DIM, HEADS, Call, Operation
+from statehal.bench.operation import BEYOND_CACHES, DIM, HEADS, Call, Operation, counted
 from statehal.binding import Binding
 from statehal.ids import KernelIds
 from statehal.pool import SubPool
@@ -26,7 +26,7 @@ def kv_write(binding: Binding) -> Iterator[Operation]:
         for part in _parts(tokens, nbytes):
             k, v = (torch.randn(tokens, HEADS, DIM).bfloat16() for _ in range(2))
             calls.append(partial(kv.write, 0, _ids(sub, virtual[part]), k, v))
-        yield Operation("kv write", f"{tokens} tokens", nbytes, calls, pooled=True)
+        yield Operation("kv write", counted(tokens, "token"), nbytes, calls, pooled=True)
 
 
 def kv_write_fp8(binding: Binding) -> Iterator[Operation]:
@@ -39,7 +39,7 @@ def kv_write_fp8(binding: Binding) -> Iterator[Operation]:
         for part in _parts(tokens, nbytes):
             k, v = (torch.randn(tokens, HEADS, DIM).bfloat16() for _ in range(2))
             calls.append(partial(kv.write, 0, _ids(sub, virtual[part]), k, v, k_scale=0.3, v_scale=0.3))
-        yield Operation("kv write, float8_e4m3fn", f"{tokens} tokens", nbytes, calls, pooled=True)
+        yield Operation("kv write, float8_e4m3fn", counted(tokens, "token"), nbytes, calls, pooled=True)
 
 
 def rope_write(binding: Binding) -> Iterator[Operation]:
@@ -54,7 +54,7 @@ def rope_write(binding: Binding) -> Iterator[Operation]:
             k, v = (torch.randn(tokens, HEADS, DIM).bfloat16() for _ in range(2))
             arguments = 0, _ids(sub, virtual[part]), q, k, v, torch.arange(tokens), table
             calls.append(partial(kv.rope_write, *arguments, q_norm=weight, k_norm=weight, q_out=torch.empty_like(q)))
-        yield Operation("rope write with norms", f"{tokens} tokens", nbytes, calls, pooled=True)
+        yield Operation("rope write with norms", counted(tokens, "token"), nbytes, calls, pooled=True)
 
 
 def kernel_ids(binding: Binding) -> Iterator[Operation]:

@@ -31,3 +31,8 @@ class Operation:
     calls: list[Call]
     pooled: bool = False
     repeats: int = 1
+
+
+def counted(number: int, word: str) -> str:
+    """``1 token``, ``64 tokens``."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -7,7 +7,7 @@ import torch
 
 from statehal.bench.fixed import fixed_costs
 from statehal.bench.memory import gather_scatter, kernel_ids, kv_write, kv_write_fp8, rope_write
-from statehal.bench.operation import BEYOND_CACHES, Call, Operation
+from statehal.bench.operation import BEYOND_CACHES, Call, Operation, counted
 from statehal.binding import Binding
 from statehal.hookspecs import CausalConv1d
 from statehal.ids import KernelIds
@@ -28,7 +28,7 @@ def conv_prefill(binding: Binding) -> Iterator[Operation]:
         ids, loc = _ids(sub, 1), torch.tensor([0, tokens])
         x = torch.randn(tokens, CHANNELS).bfloat16()
         call = partial(conv.prefill, 0, x, loc, ids, out=torch.empty_like(x))
-        yield Operation("conv prefill", f"{tokens} tokens", 2 * tokens * ROW, [call])
+        yield Operation("conv prefill", counted(tokens, "token"), 2 * tokens * ROW, [call])
 
 
 def conv_decode(binding: Binding) -> Iterator[Operation]:
@@ -44,7 +44,7 @@ def conv_decode(binding: Binding) -> Iterator[Operation]:
         _prepare(conv, layers)
         rows = [torch.randn(requests, CHANNELS).bfloat16() for _ in range(layers)]
         calls: list[Call] = [partial(conv.decode, n, x, ids, out=torch.empty_like(x)) for n, x in enumerate(rows)]
-        yield Operation("conv decode", f"{requests} requests", nbytes, calls)
+        yield Operation("conv decode", counted(requests, "request"), nbytes, calls)
 
 
 def conv_verify(binding: Binding) -> Iterator[Operation]:
@@ -61,7 +61,7 @@ def conv_verify(binding: Binding) -> Iterator[Operation]:
         calls: list[Call] = [
             partial(_verify, conv, n, x, ids, accepted, torch.empty_like(x)) for n, x in enumerate(rows)
         ]
-        yield Operation("conv verify + commit", f"{requests} requests", nbytes, calls)
+        yield Operation("conv verify + commit", counted(requests, "request"), nbytes, calls)
 
 
 OPERATIONS: tuple[Callable[[Binding], Iterator[Operation]], ...] = (

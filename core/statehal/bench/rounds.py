@@ -63,14 +63,27 @@ def compare(actions: Mapping[str, Sequence[Call]], rounds: int) -> dict[str, flo
 
 
 def measure(operation: Operation, rounds: int, peers: Mapping[str, Sequence[Call]] | None = None) -> Row:
-    """The row of one operation, beside a copy and ``peers``, in as many rounds."""
-    actions = {OURS: operation.calls, COPY: copies(operation), **(peers or {})}
+    """The row of one operation, beside a copy and then beside ``peers``, in as many rounds each.
+
+    Peers have rounds of their own, with the operation again: what they leave in the caches is no part of its multiple
+    of the copy.
+    """
+    took = _compare(operation, {COPY: copies(operation)}, rounds)
+    us, copy_us = took[OURS], took[COPY]
+    times: dict[str, float] = {}
+    if peers:
+        took = _compare(operation, peers, rounds)
+        times = {name: took[name] / took[OURS] for name in peers}
+    return Row(operation.name, operation.case, us, copy_us, us / copy_us, times)
+
+
+def _compare(operation: Operation, others: Mapping[str, Sequence[Call]], rounds: int) -> dict[str, float]:
+    """``compare``, of the operation and others, each as often in a row as the operation wants."""
+    actions: dict[str, Sequence[Call]] = {OURS: operation.calls, **others}
     if operation.repeats > 1:
         again = partial(_repeat, operation.repeats)
         actions = {name: [partial(again, call) for call in calls] for name, calls in actions.items()}
-    took = {name: us / operation.repeats for name, us in compare(actions, rounds).items()}
-    us, copy_us = took.pop(OURS), took.pop(COPY)
-    return Row(operation.name, operation.case, us, copy_us, us / copy_us, {name: t / us for name, t in took.items()})
+    return {name: us / operation.repeats for name, us in compare(actions, rounds).items()}
 
 
 def _repeat(times: int, call: Call) -> None:
