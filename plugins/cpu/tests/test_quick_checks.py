@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -63,13 +64,25 @@ def fitting(method: str, ids: dict[str, KernelIds], dtype: torch.dtype) -> Argum
 def others(value: object) -> Iterator[object]:
     """What may stand where ``value`` does: other dtypes, sizes, strides, axes, devices and kinds of objects."""
     yield from (None, 0, 1, 2.5, 0.0, -1.0, float("nan"), float("inf"), True, "bfloat16", [1, 2, 3])
-    yield from ((2, 2, 2), (6, 0, 0), (3, 2, 1), (7, -1, 0), (2**70, 0, 0), (2.0, 2, 2), [2, 2, 2], (True, 2, 3))
+    yield from (
+        (2, 2, 2),
+        (6, 0, 0),
+        (3, 2, 1),
+        (0, -1, 7),
+        (1, 2, 4),
+        (1, 1, 1),
+        (2**70, 0, 0),
+        (2.0, 2, 2),
+        [2, 2, 2],
+        (True, 2, 3),
+    )
     yield from (torch.tensor(0.5), torch.tensor([0.5]), torch.tensor([0.5, 0.5]), torch.tensor(2), torch.tensor(-1.0))
     if not isinstance(value, Tensor):
         return
     yield from (value.to(getattr(torch, name)) for name in DTYPES)
     yield from (value[1:], value[:0], value[None], value[..., :-1], value[..., :0], torch.cat([value, value]))
     yield from (value.unsqueeze(1), value.flatten(), value.repeat(3, *[1] * value.dim()))
+    yield torch.cat([value, value], -1)
     yield torch.stack([value, value], -1)[..., 0]
     yield torch.cat([value, value], -1)[..., : value.shape[-1]]
     yield torch.stack([value, value])[0]
@@ -119,18 +132,23 @@ def tried(scene: Scene, method: str, arguments: Arguments) -> str:
     return said
 
 
-@pytest.mark.parametrize("optional", [True, False], ids=["whole", "bare"])
 @pytest.mark.parametrize(
     "stored", ["bfloat16", "float8_e4m3fn", *(pytest.param(n, marks=pytest.mark.thorough) for n in ("scaled", "int32"))]
 )
-@pytest.mark.parametrize("method", ["write", "rope_write", "write_latent"])
-def test_refusals_are_those_of_the_shared_checks(method: str, stored: str, optional: bool) -> None:
+@pytest.mark.parametrize(
+    ("method", "beside"),
+    [*product(["write", "rope_write", "write_latent"], ["all", "nothing"]), ("rope_write", "sections")],
+)
+def test_refusals_are_those_of_the_shared_checks(method: str, beside: str, stored: str) -> None:
+    """Of one argument, where all, none of the optional ones or sections are beside it."""
     given = torch.int32 if stored == "int32" else torch.bfloat16
     found: dict[str, dict[tuple[str, int], str]] = {}
     for backend in ("reference", "cpu"):
         scene = Scene(backend, stored)
         right = fitting(method, scene.ids, given)
-        rest = right if optional else right | dict.fromkeys(right.keys() & OPTIONAL)
+        if beside == "sections":
+            right |= {"positions": right["positions"].repeat(3, 1), "rope_sections": (1, 2, 3)}
+        rest = right if beside != "nothing" else right | dict.fromkeys(right.keys() & OPTIONAL)
         found[backend] = {
             (name, at): tried(scene, method, rest | {name: bad})
             for name, value in right.items()
