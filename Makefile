@@ -18,7 +18,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint format types contracts examples docs thorough doctor conformance matrix interpreted oldest kernels mutants bench
-.PHONY: sanitize neon ascend ascendschemas ascendkernels dist clean
+.PHONY: cpubench sanitize neon ascend ascendschemas ascendkernels dist clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -108,6 +108,9 @@ mutants: $(STAMP) ## every planted fault against every check, a long time: docs/
 
 bench: $(CPU_STAMP) ## benchmarks, as ratios; gpu.py measures where there is a GPU
 	set -e; for script in benchmarks/*.py; do $(BIN)/python $$script $(ARGS); done
+
+cpubench: $(CPU_STAMP) ## the CPU backend beside a copy and others, minutes: docs/cpu.md; ARGS="--engine LIBRARY --compile"
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/cpu.py --publish $(ARGS)
 
 dist: $(STAMP) ## all wheels and source archives, into dist/
 	set -e; for project in $(DISTS); do $(BIN)/python -m build --no-isolation --outdir $(DIST) $$project; done

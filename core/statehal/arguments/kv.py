@@ -138,7 +138,6 @@ class KVArguments:
             and type(ids) is KernelIds
             and ids.space is self._space
             and ids.live
-            and ids.tensors[0].device == self._device
             and not self._pool.copies_pending
         )
 

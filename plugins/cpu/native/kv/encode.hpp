@@ -2,6 +2,9 @@
 #pragma once
 
 #include "convert.hpp"
+#if defined(STATEHAL_ISA_avx512) || defined(STATEHAL_ISA_avx512_bf16)
+#include "encode_avx512.hpp"
+#endif
 
 namespace statehal {
 namespace STATEHAL_ISA {
@@ -15,7 +18,14 @@ inline void encode_fp8(const float* __restrict from, int64_t count, uint8_t* __r
   constexpr int DROPPED = 23 - MANTISSA;
   constexpr uint32_t TO_STEPS = static_cast<uint32_t>(151 - BIAS - MANTISSA) << 23;
   constexpr uint32_t SMALLEST_NORMAL = static_cast<uint32_t>(128 - BIAS) << 23;
-  for (int64_t n = 0; n < count; ++n) {
+  int64_t n = 0;
+#if defined(STATEHAL_ISA_avx512) || defined(STATEHAL_ISA_avx512_bf16)
+  for (; n + LANES <= count; n += LANES) {
+    const __m128i codes = encode_16<MANTISSA, BIAS, LARGEST, NAN_CODE, NEGATIVE_ZERO>(load(from + n));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + n), codes);
+  }
+#endif
+  for (; n < count; ++n) {
     const uint32_t bits = to_bits(from[n]), magnitude = bits & 0x7FFFFFFF, sign = bits >> 24 & 0x80;
     const uint32_t rounded = (magnitude + ((1u << (DROPPED - 1)) - 1) + (magnitude >> DROPPED & 1)) >> DROPPED;
     const uint32_t normal = rounded - (static_cast<uint32_t>(127 - BIAS) << MANTISSA);
