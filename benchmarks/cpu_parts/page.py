@@ -26,7 +26,7 @@ def section(rows: Sequence[Row], about: dict[str, Any]) -> str:
     asked = sum(len(goals(row)) for row in rows)
     return "\n".join(
         [
-            f"On {about['processor']}, {about['isa']}, one thread, medians of {about['rounds']} rounds;",
+            f"On {about['processor']}, {about['isa']}, one thread, medians of at least {about['rounds']} rounds;",
             f"torch {about['torch']}, transformers {about['transformers']}{about['engine']}:",
             "",
             "![bars as multiples of the copy](cpu.svg)",
