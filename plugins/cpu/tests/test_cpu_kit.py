@@ -13,9 +13,6 @@ from statehal_cpu import _native
 
 USABLE = _native.usable_isas()
 BEST = USABLE[-1]
-DISCOVERY = ("discovery", "compile_safety", "graph_safety")
-"""Topics that no kernel takes part in: asked of the best instruction set alone."""
-
 PROGRAM = """
 import json, sys
 from statehal.testing import CHECKS, Target, run
