@@ -79,7 +79,7 @@ class Offloader:
             ArgumentError: the prefix is in blocks of another size.
         """
         self._begin()
-        Plan(self.pool, prefix, (), 0, 0)  # refuses a prefix of other blocks
+        Plan(self.pool, prefix, ())  # refuses a prefix of other blocks
         found = look_up(self.pool, prefix, self._exists)
         kind = "short" if not found.most else "hit" if found.longest == found.most else "partial"
         self._metrics.add("lookup", kind if found.longest or not found.most else "miss")
@@ -112,8 +112,8 @@ class Offloader:
             OffloadError: the offloader is closed, or this is another thread than the one that made it.
         """
         self._begin()
-        plan = Plan(self.pool, prefix, pages, start, len(prefix) if stop is None else stop)
-        transfer = Transfer(self, plan.with_point)
+        plan = Plan(self.pool, prefix, pages, start, stop)
+        transfer = Transfer(self, plan.to_store)
         blocks = plan.store(transfer)
         room = len(blocks)
         if self._when_full == "refuse":
@@ -132,7 +132,7 @@ class Offloader:
                     self._workers.finish(block, missed(Reason.REFUSED, f"{self._max_queued} blocks are queued"))
         return transfer
 
-    def load(self, prefix: Prefix, pages: Pages | Iterable[Pages], *, start: int = 0, stop: int | None = None) -> Load:
+    def load(self, prefix: Prefix, pages: Pages | Iterable[Pages], *, stop: int, start: int = 0) -> Load:
         """Fill a request's pages and slots with its state after ``stop`` tokens, as far as the store has it.
 
         Of each sub-pool only what is needed to go on there is fetched. What a filled page has beside it is zeroed.
@@ -143,16 +143,14 @@ class Offloader:
         Args:
             prefix: the request's tokens.
             pages: handles of the request, which together have pages in every sub-pool, and hold ``stop`` tokens.
-            start: a multiple of ``object_tokens``: what lies before it is there.
             stop: a multiple of ``object_tokens``, as ``lookup`` found it, or the ranks' ``longest_common``.
+            start: a multiple of ``object_tokens``: what lies before it is there, a state after ``start`` tokens
+                included.
 
         Raises:
             ArgumentError, OffloadError: as of ``store``; or a sub-pool has no handle.
         """
         self._begin()
-        stop = len(prefix) - len(prefix) % self.pool.object_tokens if stop is None else stop
-        if stop % self.pool.object_tokens:
-            raise ArgumentError(f"stop={stop} of a load: expected a multiple of {self.pool.object_tokens}")
         plan = Plan(self.pool, prefix, pages, start, stop)
         transfer = Load(self, plan.blocks, self.pool.needs, self.pool.object_tokens)
         blocks = plan.load(transfer)

@@ -18,13 +18,16 @@ class Plan:
 
     Attributes:
         tokens: shares of tokens, with their handles, and ``slots`` those of slots.
-        blocks: numbers in the request; of a store, ``with_point`` is what counts.
+        blocks: numbers in the request; of a store, ``to_store`` is what counts.
     """
 
-    def __init__(self, pool: RankPool, prefix: Prefix, pages: Pages | Iterable[Pages], start: int, stop: int) -> None:
+    def __init__(
+        self, pool: RankPool, prefix: Prefix, pages: Pages | Iterable[Pages], start: int = 0, stop: int | None = None
+    ) -> None:
         if not isinstance(prefix, Prefix) or prefix.object_tokens != pool.object_tokens:
             raise ArgumentError(f"{prefix!r} is no prefix in blocks of {pool.object_tokens} (fix: pool.prefix(tokens))")
         n = self.object_tokens = pool.object_tokens
+        stop = self._stop = len(prefix) if stop is None else stop
         handles = pool.by_subpool(pages)
         shares = [(pool.shares[name], handle) for name, handle in handles.items()]
         self.tokens = [one for one in shares if one[0].need.kind == "span"]
@@ -33,34 +36,35 @@ class Plan:
             raise ArgumentError(
                 f"tokens {start} to {stop} of {prefix!r}: expected a range of it that begins at a multiple of {n}"
             )
-        if self.slots and (stop % n or not stop):
-            names = [share.name for share, _ in self.slots]
-            raise ArgumentError(
-                f"stop={stop} with slots of {names}: a state has a name only at a multiple of {n} tokens above 0 (fix: "
-                f"stop there, by chunk_ends)"
-            )
         count = stop // n
-        self._first = start // n if self.tokens else count
-        self.blocks = range(self._first, count)
+        self.blocks = range(start // n, count)
+        first = self.blocks.start if self.tokens else count
         # the point at the end is a block's, also where its tokens were stored before
-        self.with_point = range(min(self._first, count - 1), count) if self.slots else self.blocks
+        self.to_store = range(min(first, count - 1), count) if self.slots else range(first, count)
         self._pool, self._keys = pool, prefix.keys
 
     def store(self, transfer: Transfer) -> list[Block]:
         """The blocks of a store, which are ``transfer.blocks``.
 
         Raises:
-            ArgumentError: a handle does not hold the tokens.
+            ArgumentError: a handle does not hold the tokens, or a slot has a state that no block ends with.
             StepError: checking is on, and a slot is between an operation and its commit.
         """
+        n = self.object_tokens
+        if self.slots and (self._stop % n or not self._stop):
+            names = [share.name for share, _ in self.slots]
+            raise ArgumentError(
+                f"stop={self._stop} with slots of {names}: a state has a name only at a multiple of {n} tokens above 0 "
+                f"(fix: stop there, by chunk_ends)"
+            )
         gone = {share.name: self._evicted(share, handle) for share, handle in self.tokens}
         where = self._located()
         found = []
-        for number in self.with_point:
-            mine = [share for share, _ in self.tokens] if number >= self._first else []
+        for number in self.to_store:
+            mine = [share for share, _ in self.tokens] if number >= self.blocks.start else []
             held = [share for share in mine if number not in gone[share.name]]
             evicted = tuple(share.name for share in mine if number in gone[share.name])
-            if number == self.with_point[-1]:
+            if number == self.to_store[-1]:
                 held += [share for share, _ in self.slots]
             pieces = [Piece(share, where[share.name], number * self.object_tokens) for share in held]
             found.append(Block(transfer, number, self._keys[number], pieces, evicted))
@@ -70,8 +74,10 @@ class Plan:
         """The blocks of a load; those of which nothing is needed have no pieces.
 
         Raises:
-            ArgumentError: a sub-pool has no handle, or a handle does not hold the tokens.
+            ArgumentError: a sub-pool has no handle, or a handle does not hold the tokens, or they end within a block.
         """
+        if self._stop % self.object_tokens:
+            raise ArgumentError(f"stop={self._stop} of a load: expected a multiple of {self.object_tokens}")
         missing = self._pool.shares.keys() - {share.name for share, _ in (*self.tokens, *self.slots)}
         if missing:
             raise ArgumentError(f"a load needs a handle of every sub-pool: none has pages in {sorted(missing)}")
@@ -100,13 +106,13 @@ class Plan:
     def pin(self, blocks: Sequence[Block]) -> None:
         """Pin what the blocks are of, each for itself."""
         n, pool = self.object_tokens, self._pool.pool
-        with_tokens = [block for block in blocks if block.number >= self._first]
+        with_tokens = [block for block in blocks if block.number >= self.blocks.start]
         size = pool.plan.page_size
         parts = [range(block.number * n // size, -(-(block.number + 1) * n // size)) for block in with_tokens]
         for handle in {id(handle): handle for _, handle in self.tokens}.values():
             for block, pin in zip(with_tokens, pool.pin_each(handle, parts), strict=True):
                 block.pins.append(pin)
-        if blocks and blocks[-1].number == self.with_point[-1]:
+        if blocks and blocks[-1].number == self.to_store[-1]:
             for handle in {id(handle): handle for _, handle in self.slots}.values():
                 blocks[-1].pins.append(pool.pin(handle))
 

@@ -15,7 +15,7 @@ from statehal.portability.offload.metrics import Metrics
 from statehal.portability.offload.share import Piece
 from statehal.portability.offload.staging import Staging
 from statehal.portability.offload.transfer import Block, Load, Transfer, summed
-from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
+from statehal.portability.store.outcome import Outcome, Reason, missed
 
 logger = logging.getLogger("statehal")
 
@@ -151,13 +151,14 @@ class Workers:
             outcome = self._failed("copy", block, error)
         with self.changed:
             self._running -= 1
-            if outcome is None and buffer is not None:
+            if outcome is None:
+                assert buffer is not None, "something was copied into it"
                 self._release(block)
                 self._copied.append((block, buffer))
                 self.changed.notify_all()
             else:
                 self._staging.give(buffer)
-                self.finish(block, outcome or DONE)
+                self.finish(block, outcome)
 
     def _put(self, block: Block, buffer: Tensor) -> None:
         try:

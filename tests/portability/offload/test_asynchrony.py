@@ -1,0 +1,389 @@
+"""While a store stands still the host goes on: by structure, not by a clock."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from portability.images import HAL, physical
+from portability.offload.scene import HeldStore, Host, N, expected_parts, host, offloader, stored_parts
+from statehal.errors import ArgumentError, OffloadError, PoolExhausted
+from statehal.pool import Pages
+from statehal.portability.offload import Offloader, Transfer
+from statehal.portability.store import Reason
+
+TOKENS = list(range(4 * N + 5))
+
+
+def filled(made: Host, tokens: int = 4 * N) -> Pages:
+    pages = made.pool.alloc(tokens)
+    made.pool.flush()
+    made.fill(pages, tokens)
+    return pages
+
+
+def reasons(transfer: Transfer) -> list[Reason | str | None]:
+    """Of each block ``"waits"``, ``None`` where it is done, or why it is not."""
+    return ["waits" if one is None else one.reason for one in transfer.results]
+
+
+@pytest.fixture
+def held() -> Iterator[HeldStore]:
+    """A store whose gate is closed, and opened at the end whatever happens."""
+    store = HeldStore()
+    store.gate.clear()
+    yield store
+    store.gate.set()
+
+
+def test_store_returns_and_decoding_goes_on_while_the_store_stands_still(held: HeldStore) -> None:
+    made = host()
+    pages, slot = filled(made), made.pool.alloc(1, "gdn")
+    made.pool.flush()
+    made.fill_slot(slot, 7)
+    before = physical(made.pool["gdn"], slot)
+    with offloader(held, made, blocks=1) as offload:
+        transfer = offload.store(made.rank.prefix(TOKENS), [pages, slot], stop=4 * N)
+        assert held.entered.wait(60)
+        assert transfer.progress == (0, 4)
+        assert not transfer.wait(0)
+        assert made.pool.fork(slot), "the pin is a holder, so what goes on being written becomes the host's own"
+        for step in range(5):  # decoding
+            made.pool.extend(pages, 1)
+            assert pages.tokens == 4 * N + step + 1
+            made.fill_slot(slot, 1000 + step)
+            offload.poll()
+        assert physical(made.pool["gdn"], slot) != before
+        assert not transfer.done
+        held.gate.set()
+        assert transfer.wait(60)
+    found = stored_parts(held.values, made, TOKENS)
+    assert {key: found[key] for key in expected_parts(made, "gdn", 3, 7)} == expected_parts(made, "gdn", 3, 7)
+    made.pool.free([pages, slot])
+    made.pool.check()
+    assert made.pool["full"].used_pages == made.pool["gdn"].used_pages == 0
+
+
+def test_pinned_pages_are_neither_reused_nor_moved_though_everybody_else_lets_go(held: HeldStore) -> None:
+    """Host memory for one block: the others wait in their pages, which the host frees, fills over and compacts."""
+    made = host(["full", "swa"], tokens=6 * N)
+    pages = filled(made)
+    lay = {name: physical(made.pool[name], pages) for name in made.pool}
+    with offloader(held, made, blocks=1) as offload:
+        transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
+        assert held.entered.wait(60)
+        made.pool.free(pages)
+        with pytest.raises(PoolExhausted):
+            made.pool.alloc(4 * N)
+        others = made.pool.alloc(2 * N)
+        made.pool.compact(10**6)
+        made.pool.flush()
+        for name in made.pool:
+            assert not set(physical(made.pool[name], others)) & set(lay[name][3:])
+            for view in made.pool[name].page_views:
+                view[:, physical(made.pool[name], others)] = 0xEE
+        held.gate.set()
+        assert transfer.wait(60)
+        assert all(transfer.results)
+    expected: dict[Any, bytes] = {}
+    for number in range(4):
+        expected |= expected_parts(made, "full", number) | expected_parts(made, "swa", number)
+    assert stored_parts(held.values, made, TOKENS) == expected
+    made.pool.free(others)
+    assert [made.pool[name].used_pages for name in made.pool] == [0, 0]
+    made.pool.check()
+
+
+def test_truncating_and_growing_again_does_not_write_into_what_is_being_stored(held: HeldStore) -> None:
+    made = host(["full", "swa"], page_size=16)
+    pages = filled(made)
+    with offloader(held, made, blocks=1) as offload:
+        transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
+        assert held.entered.wait(60)
+        made.pool.truncate(pages, 2 * N + 2)
+        made.pool.extend(pages, 2 * N)
+        made.pool.flush()
+        for name in made.pool:
+            ids = made.pool[name].kernel_ids(pages.token_ids(2 * N + 2)).tensor
+            layer = made.pool[name].spec.layers[0]
+            made.pool[name].view("k", layer, "page")[ids // 16, ids % 16] = 5.0
+        held.gate.set()
+        assert transfer.wait(60)
+    found = stored_parts(held.values, made, TOKENS)
+    for name in made.pool:
+        for number in range(4):
+            expected = expected_parts(made, name, number)
+            assert {key: found[key] for key in expected} == expected
+
+
+def test_a_window_that_moves_on_does_not_give_away_what_is_being_stored(held: HeldStore) -> None:
+    made = host(["full", "swa"], tokens=4 * N)
+    pages = filled(made)
+    lay = physical(made.pool["swa"], pages)
+    with offloader(held, made, blocks=1) as offload:
+        transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
+        assert held.entered.wait(60)
+        assert made.pool.evict("swa", pages, 4 * N) == 12
+        offload.poll()
+        taken = made.pool.alloc(4 * made.pool.available("swa").pages, "swa")
+        places = set(physical(made.pool["swa"], taken))
+        assert set(lay[:3]) <= places, "those of the block that was copied are free"
+        assert not set(lay[3:]) & places
+        for view in made.pool["swa"].page_views:
+            view[:, sorted(places)] = 0xEE
+        held.gate.set()
+        assert transfer.wait(60)
+    found = stored_parts(held.values, made, TOKENS)
+    for number in range(4):
+        expected = expected_parts(made, "swa", number)
+        assert {key: found[key] for key in expected} == expected
+
+
+def test_pages_are_done_with_when_they_are_in_host_memory_and_not_when_they_are_stored(held: HeldStore) -> None:
+    made = host(["full"])
+    pages = filled(made)
+    with offloader(held, made, blocks=3, workers=2) as offload:
+        transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
+        assert wait_until(lambda: held.inside == 1 or held.inside == 2)
+        assert wait_until(lambda: offload.counts()["queue"]["stores"] == 1), "host memory for three of the four"
+        assert wait_until(lambda: held.inside == 2)
+        offload.poll()
+        assert pages.holders == (1,) * 9 + (2,) * 3
+        assert transfer.progress == (0, 4)
+        held.gate.set()
+        assert transfer.wait(60)
+        assert pages.holders == (1,) * 12
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    """Wait for other threads, without a sleep that a slow machine would pass."""
+    pause = threading.Event()
+    for _ in range(6000):
+        if condition():
+            return True
+        pause.wait(0.01)
+    return False
+
+
+def test_a_full_queue_makes_store_wait_and_takes_up_what_comes_free(held: HeldStore) -> None:
+    made = host(["full"])
+    pages = filled(made)
+    offload = offloader(held, made, blocks=1, max_queued=2)
+
+    def open_gate() -> None:
+        held.entered.wait(60)
+        held.gate.set()
+
+    opener = threading.Thread(target=open_gate)
+    opener.start()
+    # one block is staged, two are queued, so that the fourth waits until the gate opens
+    transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
+    assert held.gate.is_set()
+    opener.join()
+    assert transfer.wait(60)
+    assert all(transfer.results)
+    offload.close()
+
+
+def test_a_full_queue_refuses_the_blocks_that_find_no_room_and_says_so(held: HeldStore) -> None:
+    made = host(["full"])
+    pages = filled(made)
+    with offloader(held, made, blocks=1, max_queued=2, when_full="refuse") as offload:
+        first = offload.store(made.rank.prefix(TOKENS), pages, stop=N)
+        assert held.entered.wait(60)
+        second = offload.store(made.rank.prefix(TOKENS), pages, start=N, stop=4 * N)
+        assert reasons(second) == ["waits", "waits", Reason.REFUSED]
+        assert second.results[2] is not None
+        assert second.results[2].detail == "2 blocks are queued"
+        third = offload.store(made.rank.prefix(TOKENS), pages, stop=2 * N)
+        assert (third.done, reasons(third)) == (True, [Reason.REFUSED, Reason.REFUSED])
+        assert pages.holders == (1,) * 3 + (2,) * 6 + (1,) * 3, "what was refused is not pinned"
+        held.gate.set()
+        assert first.wait(60)
+        assert second.wait(60)
+        assert offload.counts()["store"] == {"done": 3, "refused": 3}
+    assert {number for _, number, _ in stored_parts(held.values, made, TOKENS)} == {0, 1, 2}
+
+
+def test_cancelling_drops_what_no_worker_is_at_and_frees_its_pages(held: HeldStore) -> None:
+    made = host(["full"])
+    pages = filled(made)
+    with offloader(held, made, blocks=2) as offload:
+        transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
+        other = offload.store(made.rank.prefix([9] * N), pages, stop=N)
+        assert wait_until(lambda: held.inside == 1)
+        assert transfer.cancel() == 3
+        assert transfer.cancel() == 0
+        assert pages.holders == (2,) * 3 + (1,) * 9, "the other transfer still has the first block"
+        assert sorted(map(str, reasons(transfer))) == ["cancelled"] * 3 + ["waits"]
+        held.gate.set()
+        assert transfer.wait(60)
+        assert sorted(map(str, reasons(transfer))) == ["None"] + ["cancelled"] * 3
+        assert other.wait(60)
+        assert all(other.results)
+        assert offload.counts()["host"]["used_bytes"] == 0
+    assert pages.holders == (1,) * 12
+
+
+def test_cancelling_a_load_leaves_its_slot_alone(held: HeldStore) -> None:
+    made = host()
+    source, slot = filled(made), made.pool.alloc(1, "gdn")
+    made.pool.flush()
+    held.gate.set()
+    with offloader(held, made) as offload:
+        assert offload.store(made.rank.prefix(TOKENS), [source, slot], stop=4 * N).wait(60)
+        held.gate.clear()
+        held.entered.clear()
+        pages, target = made.pool.alloc(4 * N), made.pool.alloc(1, "gdn")
+        made.pool.flush()
+        made.fill_slot(target, 5)
+        load = offload.load(made.rank.prefix(TOKENS), [pages, target], stop=4 * N)
+        assert held.entered.wait(60)
+        assert load.cancel() == 3
+        assert load.results[3] is not None
+        assert load.results[3].reason is Reason.CANCELLED
+        held.gate.set()
+        assert load.wait(60)
+        assert load.length == 0, "after one block of tokens no state exists"
+        assert made.holds_point(target, 5)
+        assert (pages.holders, target.holders) == ((1,) * 12, (1,))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_closing_drains_what_was_queued(held: HeldStore, workers: int) -> None:
+    made = host(["full"])
+    pages = filled(made)
+    offload = offloader(held, made, workers=workers)
+    transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
+    assert held.entered.wait(60)
+    threading.Timer(0.05, held.gate.set).start()
+    offload.close()
+    assert transfer.done
+    assert all(transfer.results)
+    assert len(stored_parts(held.values, made, TOKENS)) == 4 * len(made.rank.shares["full"].refs("0" * 64))
+    assert pages.holders == (1,) * 12
+
+
+def test_closing_abandons_what_was_queued_and_keeps_what_was_acknowledged(held: HeldStore) -> None:
+    made = host()
+    pages, slot = filled(made), made.pool.alloc(1, "gdn")
+    offload = offloader(held, made, blocks=2)
+    held.gate.set()
+    first = offload.store(made.rank.prefix(TOKENS), pages, stop=N)
+    assert first.wait(60)
+    held.gate.clear()
+    held.entered.clear()
+    transfer = offload.store(made.rank.prefix(TOKENS), [pages, slot], start=N, stop=4 * N)
+    load = offload.load(made.rank.prefix(TOKENS), [made.pool.alloc(4 * N), made.pool.alloc(1, "gdn")], stop=4 * N)
+    assert held.entered.wait(60)
+    threading.Timer(0.05, held.gate.set).start()
+    offload.close(drain=False)
+    assert transfer.done
+    assert load.done
+    there = {number for name, number, _ in stored_parts(held.values, made, TOKENS) if name == "full"}
+    acknowledged = {number for number, one in zip(transfer.blocks, transfer.results, strict=True) if one}
+    assert there == {0, *acknowledged}
+    assert len(acknowledged) <= 1, "at most the one that was under way"
+    assert set(reasons(load)) <= {Reason.CANCELLED, Reason.ABSENT, None}
+    assert load.length <= N
+    assert not any(family.pins for family in made.pool.families)
+    offload.close()
+    for call in (lambda: offload.store(made.rank.prefix(TOKENS), pages), offload.poll):
+        with pytest.raises(OffloadError, match=r"^this offloader is closed \(fix: make another one\)$"):
+            call()
+
+
+def test_leaving_with_an_exception_abandons_and_leaving_without_one_drains() -> None:
+    made, store = host(["full"]), HeldStore()
+    pages = filled(made)
+    with offloader(store, made) as offload:
+        transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
+    assert all(transfer.results)
+    store.gate.clear()
+    store.entered.clear()
+    kept = []
+
+    def leave() -> None:
+        with offloader(store, made, blocks=1) as offload:
+            kept.append(offload.store(made.rank.prefix([1] * 4 * N), pages, stop=4 * N))
+            assert store.entered.wait(60)
+            threading.Timer(0.05, store.gate.set).start()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        leave()
+    assert reasons(kept[0]) == [None, *[Reason.CANCELLED] * 3]
+
+
+def test_another_thread_is_refused_and_may_look() -> None:
+    made = host(["full"])
+    pages = filled(made)
+    with offloader(HeldStore(), made) as offload:
+        transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=N)
+        caught: list[Exception] = []
+
+        def elsewhere() -> None:
+            assert transfer.progress.of == 1
+            for call in (offload.poll, transfer.wait, transfer.cancel, offload.close):
+                try:
+                    call()
+                except OffloadError as error:
+                    caught.append(error)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert len(caught) == 4
+        assert str(caught[0]).startswith(
+            "an offloader belongs to the thread that made it, as its pool does: expected a"
+        )
+
+
+def test_host_memory_is_what_was_given_whatever_is_in_flight(held: HeldStore) -> None:
+    """Counted where it is allocated, by an allocator of the test's own, and in the offloader's own counts."""
+    taken: list[int] = []
+
+    class Counting:
+        def __getattr__(self, name: str) -> object:
+            return getattr(HAL.memory, name)
+
+        def alloc_pinned(self, nbytes: int) -> torch.Tensor:
+            taken.append(nbytes)
+            return HAL.memory.alloc_pinned(nbytes)
+
+    made = host()
+    object.__setattr__(made.rank, "hal", type("Hal", (), {"memory": Counting()})())
+    pages, slot = filled(made), made.pool.alloc(1, "gdn")
+    most = 2 * made.rank.block_bytes + made.rank.block_bytes // 2
+    with Offloader(held, made.rank, host_bytes=most, workers=4) as offload:
+        transfers = [offload.store(made.rank.prefix([one] * 4 * N), [pages, slot], stop=4 * N) for one in range(4)]
+        assert wait_until(lambda: held.inside == 2)
+        assert sum(taken) == 2 * made.rank.block_bytes <= most
+        assert offload.counts()["host"] == {"bytes": sum(taken), "used_bytes": sum(taken)}
+        held.gate.set()
+        assert all(transfer.wait(60) for transfer in transfers)
+        assert all(all(transfer.results) for transfer in transfers)
+        assert len(taken) == 2, "sixteen blocks went through two buffers"
+        assert offload.counts()["host"] == {"bytes": sum(taken), "used_bytes": 0}
+    assert held.most_inside == 2
+
+
+def test_an_offloader_into_whose_memory_no_block_fits_is_refused() -> None:
+    made = host()
+    size = made.rank.block_bytes
+    with pytest.raises(ArgumentError) as caught:
+        Offloader(HeldStore(), made.rank, host_bytes=size - 1)
+    assert str(caught.value) == (
+        f"host_bytes={size - 1:,}: a block of this pool is staged in one piece of {size:,} bytes (fix: give at least "
+        f"that, or a grouping with smaller object_tokens)"
+    )
+    for wrong, text in (
+        ({"max_queued": 0}, "max_queued=0 and workers=1: expected at least 1 of each"),
+        ({"workers": 0}, "max_queued=1024 and workers=0: expected at least 1 of each"),
+        ({"when_full": "drop"}, "when_full='drop': expected 'block' or 'refuse'"),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            Offloader(HeldStore(), made.rank, host_bytes=size, **wrong)
+        assert str(caught.value) == text
