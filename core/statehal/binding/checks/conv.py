@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 from statehal.binding.checks import sequences
-from statehal.binding.checks.values import host, numbers, require_apart, require_between, require_distinct, slots_of
+from statehal.binding.checks.values import (
+    host,
+    numbers,
+    require_apart,
+    require_between,
+    require_distinct,
+    require_unpinned,
+    slots_of,
+)
 from statehal.errors import ArgumentError, StatehalError
 from statehal.pool.step_books import Step
 from statehal.spec import REPLAY, ConvRecurrent
@@ -141,6 +149,7 @@ class CheckedCausalConv1d:
             tracks = slots_of(self._sub, where, track_slots, wanted)
             require_distinct(where, "track_slots", tracks)
             require_apart(where, "track_slots", tracks, "slots", targets)
+            require_unpinned(where, self._sub, tracks)
             self._books.require_idle(where, "track_slots name", tracks[tracks > 0])
         if state_slots is not None:
             states = slots_of(self._sub, where, state_slots, held[:, None].expand(count, self._drafts))
@@ -172,7 +181,9 @@ class CheckedCausalConv1d:
         self._books.close(targets[targets > 0])
 
     def zero_slots(self, slots: "KernelIds") -> None:
-        targets = slots_of(self._sub, f"zero_slots of {self._sub.name!r}", slots)
+        where = f"zero_slots of {self._sub.name!r}"
+        targets = slots_of(self._sub, where, slots)
+        require_unpinned(where, self._sub, targets)
         self._attempt(targets[targets > 0], lambda: self._methods.zero_slots(slots))
         self._books.close(targets[targets > 0])
 
@@ -189,6 +200,7 @@ class CheckedCausalConv1d:
         """Slots that are written, flat; the provider refuses those of other than one axis."""
         targets = slots_of(self._sub, where, slots).reshape(-1)
         require_distinct(where, name, targets)
+        require_unpinned(where, self._sub, targets)
         return targets
 
     def _step(

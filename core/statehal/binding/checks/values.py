@@ -54,6 +54,17 @@ def require_apart(where: str, name: str, slots: Tensor, other: str, others: Tens
         raise ArgumentError(f"{where}: {name} name slot {int(slots[shared][0])}, which is one of the {other}")
 
 
+def require_unpinned(where: str, sub: SubPool, slots: Tensor) -> None:
+    """Refuse to write slots that a copy reads or fills."""
+    pinned = [sub.member.table[v] for v in sub.member.pins]
+    bad = torch.isin(slots, torch.tensor(pinned, dtype=torch.int64, device="cpu"))
+    if bool(bad.any()):
+        raise ArgumentError(
+            f"{where}: slot {int(slots[bad][0])} is pinned, because a copy reads or fills it (fix: pool.fork(handle) "
+            f"before it is written, and translate its ids again; or wait for the copy)"
+        )
+
+
 def require_between(where: str, name: str, values: Tensor, low: Tensor | int, high: Tensor | int, mask: Tensor) -> None:
     """Refuse values outside ``low .. high``, ends included, where ``mask``."""
     bad = ((values < low) | (values > high)) & mask

@@ -22,6 +22,11 @@ class Copier:
         self._tokens = pool.object_tokens
         self._own = threading.local()
 
+    def enter_thread(self) -> None:
+        """Let what this thread launches run on the pool's device."""
+        if self._device.type != "cpu":
+            torch.get_device_module(self._device.type).set_device(self._device)
+
     def copy_out(self, block: Block, buffer: Tensor) -> Outcome | None:
         """Copy a block's objects to host memory; the pages are done with then.
 

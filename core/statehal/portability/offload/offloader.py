@@ -127,9 +127,10 @@ class Offloader:
                 for block in blocks[:room]:
                     self._queue(block)
                     queued += 1
-            finally:  # an interrupt while it waits for room, too
-                for block in blocks[queued:]:
-                    self._workers.finish(block, missed(Reason.REFUSED, f"{self._max_queued} blocks are queued"))
+            finally:
+                full = missed(Reason.REFUSED, f"{self._max_queued} blocks are queued")
+                for block in blocks[queued:]:  # not all that there was room for, where waiting was interrupted
+                    self._workers.finish(block, full if queued == room else missed(Reason.CANCELLED, "interrupted"))
         return transfer
 
     def load(self, prefix: Prefix, pages: Pages | Iterable[Pages], *, stop: int, start: int = 0) -> Load:

@@ -125,6 +125,7 @@ class Workers:
         }
 
     def _work(self) -> None:
+        self._copier.enter_thread()
         while True:
             with self.changed:
                 while (task := self._next()) is None:
