@@ -96,12 +96,14 @@ def host(
     number: int = 0,
     hal: Binding = HAL,
     object_tokens: int = N,
+    memory: object = None,
 ) -> Host:
-    """A rank's pool, on which freed pages keep their bytes."""
+    """A rank's pool, on which freed pages keep their bytes; ``memory`` takes the place of the binding's operations."""
     specs = [MODELS[name].spec for name in names]
     topology = topology or Topology()
     pool = make_pool(shard(specs, topology, number), layouts, page_size, tokens, hal, slots)
     grouping = Grouping.of(specs, object_tokens=object_tokens)
+    hal = hal if memory is None else type("Hal", (), {"memory": memory})()
     rank = RankPool(hal, pool, specs, topology, number, grouping, model="tiny", revision="r1")
     return Host(pool, rank, topology, number)
 

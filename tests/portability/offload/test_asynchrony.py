@@ -353,8 +353,7 @@ def test_host_memory_is_what_was_given_whatever_is_in_flight(held: HeldStore) ->
             taken.append(nbytes)
             return HAL.memory.alloc_pinned(nbytes)
 
-    made = host()
-    object.__setattr__(made.rank, "hal", type("Hal", (), {"memory": Counting()})())
+    made = host(memory=Counting())
     pages, slot = filled(made), made.pool.alloc(1, "gdn")
     most = 2 * made.rank.block_bytes + made.rank.block_bytes // 2
     with Offloader(held, made.rank, host_bytes=most, workers=4) as offload:
@@ -387,3 +386,81 @@ def test_an_offloader_into_whose_memory_no_block_fits_is_refused() -> None:
         with pytest.raises(ArgumentError) as caught:
             Offloader(HeldStore(), made.rank, host_bytes=size, **wrong)
         assert str(caught.value) == text
+
+
+class Watched:
+    """Memory operations that note when they are called, with events of their own."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, object]] = []
+        self.lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(HAL.memory, name)
+
+    def note(self, what: str, value: object = None) -> None:
+        with self.lock:
+            self.notes.append((what, value))
+
+    def record(self, stream: object = None) -> object:
+        with self.lock:
+            self.notes.append(("record", len(self.notes)))
+            return self.notes[-1][1]
+
+    def wait(self, event: object) -> None:
+        self.note("wait", event)
+
+    def gather(self, view: torch.Tensor, ids: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        self.note("gather")
+        return HAL.memory.gather(view, ids, out=out)
+
+    def scatter(self, view: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor, *, first: int) -> None:
+        self.note("scatter")
+        HAL.memory.scatter(view, ids, rows, first=first)
+
+
+def test_workers_wait_for_what_the_host_had_issued_and_for_their_own_copies() -> None:
+    """On a device: nothing is read or written before the host's event, and nothing given on before the copies' own."""
+    memory, store = Watched(), HeldStore()
+    made = host(["full"], memory=memory)
+    pages = filled(made, N)
+    with offloader(store, made) as offload:
+        memory.notes.clear()
+        assert offload.store(made.rank.prefix(TOKENS), pages, stop=N).wait(60)
+        copies = [("gather", None)] * memory.notes.count(("gather", None))
+        assert copies
+        assert memory.notes == [
+            ("record", 0),
+            ("wait", 0),
+            *copies,
+            ("record", len(copies) + 2),
+            ("wait", len(copies) + 2),
+        ]
+        memory.notes.clear()
+        load = offload.load(made.rank.prefix(TOKENS), pages, stop=N)
+        assert load.wait(60)
+        copies = [("scatter", None)] * memory.notes.count(("scatter", None))
+        assert copies
+        assert memory.notes == [
+            ("record", 0),
+            ("wait", 0),
+            *copies,
+            ("record", len(copies) + 2),
+            ("wait", len(copies) + 2),
+        ]
+
+
+def test_a_host_in_inference_mode_is_served_alike() -> None:
+    made, store = host(), HeldStore()
+    with torch.inference_mode():
+        pages, slot = filled(made), made.pool.alloc(1, "gdn")
+        made.pool.flush()
+        made.fill_slot(slot, 3)
+        target, place = made.pool.alloc(4 * N), made.pool.alloc(1, "gdn")
+        with offloader(store, made, workers=2) as offload:
+            assert offload.store(made.rank.prefix(TOKENS), [pages, slot], stop=4 * N).wait(60)
+            load = offload.load(made.rank.prefix(TOKENS), [target, place], stop=4 * N)
+            assert load.wait(60)
+            assert load.length == 4 * N
+    assert made.wrong_tokens("full", target, range(4 * N)) == []
+    assert made.holds_point(place, 3)

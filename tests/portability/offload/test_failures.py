@@ -217,8 +217,7 @@ def test_host_memory_that_cannot_be_had_fails_the_block_and_not_the_worker() -> 
                 raise left.pop()
             return HAL.memory.alloc_pinned(nbytes)
 
-    made, store = host(["full"]), HeldStore()
-    object.__setattr__(made.rank, "hal", type("Hal", (), {"memory": Short()})())
+    made, store = host(["full"], memory=Short()), HeldStore()
     pages = made.pool.alloc(2 * N)
     with Offloader(store, made.rank, host_bytes=made.rank.block_bytes) as offload:
         transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=2 * N)
