@@ -153,6 +153,18 @@ def test_a_page_freed_by_number_stays_where_a_pin_holds_it_and_its_handle_knows(
     pool.check()
 
 
+def test_a_page_freed_by_number_is_not_taken_from_a_pin_that_alone_holds_it_in_one_sub_pool() -> None:
+    pool = make(full(), swa())
+    pages = pool.alloc(4)
+    pin = pool.pin(pages)
+    pool.evict("swa", pages, 4)
+    pool.free(pages.ids[0])
+    assert [pool[name].used_pages for name in pool] == [1, 1]
+    pool.check()
+    pool.unpin(pin)
+    assert [pool[name].used_pages for name in pool] == [0, 0]
+
+
 def test_what_is_no_pin_or_not_one_of_this_pool_is_refused_and_nothing_changes() -> None:
     pool, other = make(full(), swa()), make(full(), swa())
     pages = pool.alloc(8)

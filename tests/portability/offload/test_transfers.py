@@ -297,6 +297,15 @@ def test_what_cannot_be_meant_is_refused_and_nothing_stays_pinned() -> None:
         for call, text in wrong:
             with pytest.raises(ArgumentError, match=f"^{re.escape(text)}"):
                 call()
+        for sharer in (made.pool.retain(pages), made.pool.pin(pages[5:]), made.pool.pin(slot)):
+            with pytest.raises(
+                ArgumentError, match=r"^a load into '\w+' would write pages that others hold too \(fix: gi"
+            ):
+                offload.load(prefix, [pages, slot], stop=2 * N)
+            if isinstance(sharer, Pages):
+                made.pool.free(sharer)
+            else:
+                made.pool.unpin(sharer)
         made.pool.evict("swa", pages, N)
         with pytest.raises(ArgumentError, match=r"^tokens 0 to 24 of 'swa': the page of token 0 was evicted or freed$"):
             offload.load(prefix, [pages, slot], stop=2 * N)

@@ -45,9 +45,10 @@ class Copier:
         self._memory.wait(self._memory.record())
         return None
 
-    def put(self, block: Block, buffer: Tensor) -> Outcome:
-        """Store what ``copy_out`` copied."""
-        items = self._own_parts(block, buffer)
+    def put(self, block: Block) -> Outcome:
+        """Store what ``copy_out`` copied to the block's buffer."""
+        assert block.buffer is not None, "it was copied"
+        items = self._own_parts(block, block.buffer)
         outcomes = self._store.put(items)
         self._metrics.add("bytes", "stored", _bytes(items, outcomes))
         return next((one for one in outcomes if not one), DONE)

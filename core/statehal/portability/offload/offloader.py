@@ -28,8 +28,8 @@ class Offloader:
     """Stores blocks of a pool's requests and loads them, on threads of its own.
 
     ``store`` and ``load`` find out where pages lie, pin them, and return; workers copy and ask the store. Every method
-    belongs to the pool's thread, and does at its start what ``poll`` does. What the store says or raises is an
-    ``Outcome`` of a block; nothing that it does stops the host.
+    but ``counts`` belongs to the pool's thread, and does at its start what ``poll`` does. What the store says or raises
+    is an ``Outcome`` of a block; nothing that it does stops the host.
 
     Close it, or use it as a context manager: left with an exception, it abandons what is queued. It does not survive
     ``os.fork``, as its pool does not.
@@ -113,7 +113,7 @@ class Offloader:
         """
         self._begin()
         plan = Plan(self.pool, prefix, pages, start, stop)
-        transfer = Transfer(self, plan.to_store)
+        transfer = Transfer(plan.to_store, self._wait, self._cancel)
         blocks = plan.store(transfer)
         room = len(blocks)
         if self._when_full == "refuse":
@@ -149,11 +149,12 @@ class Offloader:
                 included.
 
         Raises:
-            ArgumentError, OffloadError: as of ``store``; or a sub-pool has no handle.
+            ArgumentError: as of ``store``; or a sub-pool has no handle, or pages to be filled have other holders.
+            OffloadError: as of ``store``.
         """
         self._begin()
         plan = Plan(self.pool, prefix, pages, start, stop)
-        transfer = Load(self, plan.blocks, self.pool.needs, self.pool.object_tokens)
+        transfer = Load(plan.blocks, self._wait, self._cancel, self.pool.needs, self.pool.object_tokens)
         blocks = plan.load(transfer)
         self._pin(plan, blocks)
         transfer.event = self.pool.hal.memory.record()
@@ -173,22 +174,6 @@ class Offloader:
     def poll(self) -> None:
         """Give the pages back that workers are done with."""
         self._begin()
-
-    def wait(self, transfer: Transfer, timeout: float | None = None) -> bool:
-        """As ``Transfer.wait``."""
-        self._own_thread()
-        with self._workers.changed:
-            self._workers.changed.wait_for(lambda: transfer.done, timeout)
-        self._reap()
-        return transfer.done
-
-    def cancel(self, transfer: Transfer) -> int:
-        """As ``Transfer.cancel``."""
-        self._own_thread()
-        with self._workers.changed:
-            dropped = self._workers.drop(transfer)
-        self._reap()
-        return dropped
 
     def close(self, *, drain: bool = True) -> None:
         """End the workers, and give back all pages; a second call does nothing.
@@ -224,6 +209,20 @@ class Offloader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close(drain=kind is None)
+
+    def _wait(self, transfer: Transfer, timeout: float | None) -> bool:
+        self._own_thread()
+        with self._workers.changed:
+            self._workers.changed.wait_for(lambda: transfer.done, timeout)
+        self._reap()
+        return transfer.done
+
+    def _cancel(self, transfer: Transfer) -> int:
+        self._own_thread()
+        with self._workers.changed:
+            dropped = self._workers.drop(transfer)
+        self._reap()
+        return dropped
 
     def _begin(self) -> None:
         self._own_thread()

@@ -74,7 +74,8 @@ class Plan:
         """The blocks of a load; those of which nothing is needed have no pieces.
 
         Raises:
-            ArgumentError: a sub-pool has no handle, or a handle does not hold the tokens, or they end within a block.
+            ArgumentError: a sub-pool has no handle, a handle does not hold the tokens or shares them with another
+                holder, or they end within a block.
         """
         if self._stop % self.object_tokens:
             raise ArgumentError(f"stop={self._stop} of a load: expected a multiple of {self.object_tokens}")
@@ -88,40 +89,60 @@ class Plan:
             needed = range(max(need.start, self.blocks.start), need.stop)
             if not needed:
                 continue
-            first, size = needed.start * n, share.held.subpool.page_size
+            first, size, pages = needed.start * n, share.held.subpool.page_size, self._pages(needed)
             require_held(share.held.subpool, handle, first, stop)
+            self._require_own(share, handle[pages.start : pages.stop])
             where = share.state.locate(handle, first, stop, writing=True)
             for number in needed:
                 blank = []
-                if number == needed.start and not 0 < number == self.blocks.start:
+                if (
+                    number == needed.start > self.blocks.start
+                ):  # else an earlier load, or the host, filled what is before
                     blank.append((first - first % size, first))
                 if number == needed[-1]:
                     blank.append((stop, stop + -stop % size))
                 pieces[number].append(Piece(share, where, number * n, tuple(one for one in blank if one[0] < one[1])))
         for share, handle in self.slots if self.blocks else ():
+            self._require_own(share, handle)
             where = share.state.locate(handle, writing=True)
             pieces[self.blocks[-1]].append(Piece(share, where, stop - n))
         return [Block(transfer, number, self._keys[number], found) for number, found in pieces.items()]
 
     def pin(self, blocks: Sequence[Block]) -> None:
         """Pin what the blocks are of, each for itself."""
-        n, pool = self.object_tokens, self._pool.pool
+        pool = self._pool.pool
         with_tokens = [block for block in blocks if block.number >= self.blocks.start]
-        size = pool.plan.page_size
-        parts = [range(block.number * n // size, -(-(block.number + 1) * n // size)) for block in with_tokens]
-        for handle in {id(handle): handle for _, handle in self.tokens}.values():
-            for block, pin in zip(with_tokens, pool.pin_each(handle, parts), strict=True):
-                block.pins.append(pin)
+        if with_tokens:
+            every = self._pages(range(with_tokens[0].number, with_tokens[-1].number + 1))
+            parts = [self._pages(range(block.number, block.number + 1)) for block in with_tokens]
+            parts = [range(part.start - every.start, part.stop - every.start) for part in parts]
+            for handle in {id(handle): handle for _, handle in self.tokens}.values():
+                for block, pin in zip(with_tokens, pool.pin_each(handle[every.start : every.stop], parts), strict=True):
+                    block.pins.append(pin)
         if blocks and blocks[-1].number == self.to_store[-1]:
             for handle in {id(handle): handle for _, handle in self.slots}.values():
                 blocks[-1].pins.append(pool.pin(handle))
 
+    def _pages(self, blocks: range) -> range:
+        """Indices of the pages of blocks in a handle of tokens."""
+        n, size = self.object_tokens, self._pool.pool.plan.page_size
+        return range(blocks.start * n // size, -(-blocks.stop * n // size))
+
     def _evicted(self, share: Share, handle: Pages) -> set[int]:
         """Blocks of which a page is no longer held in the sub-pool."""
-        n, bit, bounds = self.object_tokens, share.held.subpool.member.bit, handle.bounds
-        held, size = handle.lease.held[bounds.start : bounds.stop], share.held.subpool.page_size
-        pages = [index for index, mask in enumerate(held) if mask <= 0 or not mask & bit]
-        return {block for page in pages for block in range(page * size // n, ((page + 1) * size - 1) // n + 1)}
+        n, size, bit = self.object_tokens, share.held.subpool.page_size, share.held.subpool.member.bit
+        first, pages = handle.bounds.start, self._pages(self.blocks)
+        held = handle.lease.held[first + pages.start : first + pages.stop]
+        gone = [page for page, mask in zip(pages, held, strict=False) if mask <= 0 or not mask & bit]
+        return {block for page in gone for block in range(page * size // n, ((page + 1) * size - 1) // n + 1)}
+
+    def _require_own(self, share: Share, part: Pages) -> None:
+        """Refuse to fill pages that others hold, too: a pin, or whoever shares the prefix."""
+        if any(count > 1 for count in part.holders):
+            raise ArgumentError(
+                f"a load into {share.name!r} would write pages that others hold too (fix: give pages of its own, by "
+                f"alloc or pool.fork, and wait for copies of them)"
+            )
 
     def _located(self) -> dict[str, Located]:
         """Where the tokens of all blocks lie, and the slots."""

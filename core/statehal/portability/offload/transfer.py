@@ -1,16 +1,18 @@
 """A store or a load under way, and the blocks that workers pass on."""
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
 
 from statehal.pool import Pin
 from statehal.portability.offload.lengths import Need, usable_lengths
 from statehal.portability.offload.share import Piece
 from statehal.portability.store.outcome import DONE, Outcome
 
-if TYPE_CHECKING:
-    from statehal.portability.offload.offloader import Offloader
+Wait = Callable[["Transfer", float | None], bool]
+Cancel = Callable[["Transfer"], int]
 
 
 class Block:
@@ -18,11 +20,12 @@ class Block:
 
     Attributes:
         number: of the block in its request.
-        pins: given back, on the pool's thread, once its pages are done with.
         evicted: sub-pools whose pages of it were given back before it was stored.
+        pins: given back, on the pool's thread, once its pages are done with.
+        buffer: host memory with what was copied, from then until it is stored.
     """
 
-    __slots__ = ("evicted", "key", "number", "pieces", "pins", "transfer")
+    __slots__ = ("buffer", "evicted", "key", "number", "pieces", "pins", "transfer")
 
     def __init__(
         self, transfer: "Transfer", number: int, key: str, pieces: list[Piece], evicted: tuple[str, ...] = ()
@@ -33,6 +36,7 @@ class Block:
         self.pieces = pieces
         self.evicted = evicted
         self.pins: list[Pin] = []
+        self.buffer: Tensor | None = None
 
 
 class Progress(NamedTuple):
@@ -52,12 +56,12 @@ class Transfer:
 
     kind: Literal["store", "load"] = "store"
 
-    def __init__(self, owner: "Offloader", blocks: range) -> None:
+    def __init__(self, blocks: range, wait: Wait, cancel: Cancel) -> None:
         self.blocks = blocks
         self.event: Any = None  # after what was issued before the call
         self.begun = time.perf_counter()
         self.last: Block | None = None  # a block that waits for all others
-        self._owner = owner
+        self._wait, self._cancel = wait, cancel
         self._results: list[Outcome | None] = [None] * len(blocks)
         self._left = len(blocks)
 
@@ -82,11 +86,11 @@ class Transfer:
         Args:
             timeout: seconds; ``None``: as long as it takes.
         """
-        return self._owner.wait(self, timeout)
+        return self._wait(self, timeout)
 
     def cancel(self) -> int:
         """Drop the blocks that are not under way, and give their pages back; returns how many were dropped."""
-        return self._owner.cancel(self)
+        return self._cancel(self)
 
     def enter(self, number: int, outcome: Outcome, there: Iterable[str] = ()) -> None:
         """Enter what came of a block, for a caller that holds the lock: in the sub-pools ``there``, it is done."""
@@ -96,6 +100,10 @@ class Transfer:
     def only_last_left(self) -> bool:
         """Whether the block that waits is the only one of which nothing has come."""
         return self.last is not None and self._left == 1
+
+    def came_true(self) -> bool:
+        """Whether every block so far is done."""
+        return all(one is None or one.done for one in self._results)
 
     def __repr__(self) -> str:
         done, of = self.progress
@@ -108,8 +116,10 @@ class Load(Transfer):
 
     kind = "load"
 
-    def __init__(self, owner: "Offloader", blocks: range, needs: Mapping[str, Need], object_tokens: int) -> None:
-        super().__init__(owner, blocks)
+    def __init__(
+        self, blocks: range, wait: Wait, cancel: Cancel, needs: Mapping[str, Need], object_tokens: int
+    ) -> None:
+        super().__init__(blocks, wait, cancel)
         self._needs, self._tokens = needs, object_tokens
         self._there = {name: [number < blocks.start for number in range(blocks.stop)] for name in needs}
 
@@ -128,10 +138,6 @@ class Load(Transfer):
         for name in there:
             self._there[name][number] = True
         super().enter(number, outcome)
-
-    def came_true(self) -> bool:
-        """Whether every block so far is done."""
-        return all(one is None or one.done for one in self._results)
 
 
 def summed(outcomes: Mapping[str, Outcome]) -> Outcome:

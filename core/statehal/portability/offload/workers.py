@@ -14,7 +14,7 @@ from statehal.portability.offload.copying import Copier, failure
 from statehal.portability.offload.metrics import Metrics
 from statehal.portability.offload.share import Piece
 from statehal.portability.offload.staging import Staging
-from statehal.portability.offload.transfer import Block, Load, Transfer, summed
+from statehal.portability.offload.transfer import Block, Transfer, summed
 from statehal.portability.store.outcome import Outcome, Reason, missed
 
 logger = logging.getLogger("statehal")
@@ -36,7 +36,7 @@ class Workers:
         self._copier, self._staging, self._metrics = copier, staging, metrics
         self._loads: deque[Block] = deque()
         self._stores: deque[Block] = deque()
-        self._copied: deque[tuple[Block, Tensor]] = deque()
+        self._copied: deque[Block] = deque()
         self._running = 0
         self._closed = self._abandoned = False
         self._threads = [
@@ -68,12 +68,14 @@ class Workers:
         self._release(
             block, [one for one in block.pieces if one.share.need.kind == "point" and one.share.name in there]
         )
+        if block.buffer is not None:
+            self._staging.give(block.buffer)
+            block.buffer = None
         transfer.enter(block.number, outcome, there)
         self._metrics.block(transfer.kind, outcome, time.perf_counter() - transfer.begun)
         if transfer.only_last_left():
             last, transfer.last = transfer.last, None
             assert last is not None
-            assert isinstance(transfer, Load)
             if transfer.came_true() and not self._abandoned:
                 self.add_load(last)
             else:
@@ -83,20 +85,13 @@ class Workers:
     def drop(self, transfer: Transfer | None) -> int:
         """Drop the blocks of a transfer, or of all for good, that no worker is at."""
         self._abandoned |= transfer is None
-        mine = [block for block in (*self._loads, *self._stores) if transfer in (None, block.transfer)]
-        copied = [one for one in self._copied if transfer in (None, one[0].transfer)]
-        for queue in (self._loads, self._stores):
+        gone = []
+        for queue in (self._loads, self._stores, self._copied):
+            gone += [block for block in queue if transfer in (None, block.transfer)]
             kept = [block for block in queue if transfer not in (None, block.transfer)]
             queue.clear()
             queue.extend(kept)
-        kept_copies = [one for one in self._copied if transfer not in (None, one[0].transfer)]
-        self._copied.clear()
-        self._copied.extend(kept_copies)
-        for _, buffer in copied:
-            self._staging.give(buffer)
-        gone = [*mine, *(block for block, _ in copied)]
-        waiting = {block.transfer for block in gone} | ({transfer} if transfer is not None else set())
-        for one in waiting:
+        for one in {block.transfer for block in gone} | ({transfer} if transfer is not None else set()):
             if one.last is not None:
                 gone.append(one.last)
                 one.last = None
@@ -142,7 +137,7 @@ class Workers:
                 if self._loads:
                     return partial(self._load, self._loads.popleft(), buffer)
                 return partial(self._copy, self._stores.popleft(), buffer)
-        return partial(self._put, *self._copied.popleft()) if self._copied else None
+        return partial(self._put, self._copied.popleft()) if self._copied else None
 
     def _copy(self, block: Block, buffer: Tensor | None) -> None:
         try:
@@ -153,22 +148,21 @@ class Workers:
         with self.changed:
             self._running -= 1
             if outcome is None:
-                assert buffer is not None, "something was copied into it"
+                block.buffer = buffer
                 self._release(block)
-                self._copied.append((block, buffer))
+                self._copied.append(block)
                 self.changed.notify_all()
             else:
                 self._staging.give(buffer)
                 self.finish(block, outcome)
 
-    def _put(self, block: Block, buffer: Tensor) -> None:
+    def _put(self, block: Block) -> None:
         try:
-            outcome = self._copier.put(block, buffer)
+            outcome = self._copier.put(block)
         except BaseException as error:
             outcome = self._failed("put", block, error)
         with self.changed:
             self._running -= 1
-            self._staging.give(buffer)
             self.finish(block, outcome)
 
     def _load(self, block: Block, buffer: Tensor | None) -> None:
