@@ -189,9 +189,10 @@ def test_what_comes_back_is_its_own_requests(seed: int, workers: int) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(10, 30))
+@pytest.mark.parametrize("seed", range(10, 18))
 def test_what_comes_back_is_its_own_requests_over_and_over(seed: int) -> None:
     hammer = Hammer(seed, 1 + seed % 5)
-    hammer.run(300)
+    hammer.run(150)
+    assert hammer.loaded >= 150
     hammer.offload.close(drain=False)
     hammer.pool.check()
