@@ -43,6 +43,16 @@ class Host:
         for name in self.token_names():
             fill_tokens(self.pool[name], MODELS[name], pages, tokens, self.topology, self.number)
 
+    def smear(self, *handles: Pages) -> None:
+        """Fill all bytes of pages and slots with what is nobody's."""
+        self.pool.flush()
+        for handle in handles:
+            for member in handle.lease.family.members:
+                if handle.lease.mask & member.bit:
+                    for view in self.pool[member.name].page_views:
+                        view[:, physical(self.pool[member.name], handle)] = 0xA5
+        self.pool.check()
+
     def fill_slot(self, slot: Pages, point: int, cursor: int = 0) -> None:
         """Store every live byte of the state ``point`` in a slot."""
         sub = self.pool["gdn"]

@@ -69,6 +69,7 @@ def test_a_get_that_failed_after_the_lookup_is_never_counted_as_loaded(failing: 
 
         store.faults["get"] = fault
         target = made.pool.alloc(4 * N)
+        made.smear(target)
         load = offload.load(prefix, target, stop=4 * N)
         assert load.wait(60)
         reason = Reason.FAILED if operation == "raise" else Reason.CORRUPT
@@ -77,7 +78,7 @@ def test_a_get_that_failed_after_the_lookup_is_never_counted_as_loaded(failing: 
         assert load.length == 0
         assert offload.counts()["load"] == {"done": 3, str(reason): 1}
         detail = load.results[failing].detail  # type: ignore[union-attr]
-        assert detail == ("TimeoutError: gone" if operation == "raise" else "'full': a bit")
+        assert detail == ("'full': TimeoutError: gone" if operation == "raise" else "'full': a bit")
         assert made.nonzero_tokens("full", target, range(failing * N, failing * N + N)) == []
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from portability.images import fill_tokens, physical, scattered
+from portability.images import fill_tokens, scattered
 from portability.offload.scene import (
     MODELS,
     OTHER_LAYOUTS,
@@ -31,7 +31,7 @@ STATE = 4 * N
 def request(made: Host, tokens: int = len(TOKENS), point: int = STATE) -> tuple[Pages, Pages]:
     """A request's pages and slot, filled."""
     pages, slot = made.pool.alloc(tokens), made.pool.alloc(1, "gdn")
-    smear(made, pages, slot)
+    made.smear(pages, slot)
     made.fill(pages, tokens)
     made.fill_slot(slot, point, cursor=2)
     return pages, slot
@@ -124,17 +124,8 @@ def scattered_request(made: Host, length: int) -> tuple[Pages, Pages]:
             others.append(made.pool.alloc(size))
     slot = made.pool.alloc(2, "gdn")[1]
     made.pool.flush()
-    smear(made, pages, slot)
+    made.smear(pages, slot)
     return pages, slot
-
-
-def smear(made: Host, pages: Pages, slot: Pages) -> None:
-    """Fill all bytes of pages and slots with what is nobody's."""
-    made.pool.flush()
-    for name in made.pool:
-        for view in made.pool[name].page_views:
-            view[:, physical(made.pool[name], slot if name == "gdn" else pages)] = 0xA5
-    made.pool.check()
 
 
 def test_a_load_of_nothing_is_done_at_once() -> None:

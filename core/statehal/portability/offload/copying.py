@@ -1,5 +1,6 @@
 """What a worker does with a block: between pool and host memory, and between host memory and store."""
 
+import logging
 import threading
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ from statehal.portability.offload.rank_pool import RankPool
 from statehal.portability.offload.transfer import Block, summed
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
 from statehal.portability.store.protocol import BlockStore, PartRef
+
+logger = logging.getLogger("statehal")
 
 
 class Copier:
@@ -64,7 +67,10 @@ class Copier:
             refs = share.refs(block.key)
             counts.append(len(refs))
             items += share.items(block.key, buffer, range(len(refs)))
-        answers = self._store.get(items)
+        try:
+            answers = self._store.get(items)
+        except BaseException as error:  # the tokens are to be zeroed all the same
+            answers = [failed("get", block, error)] * len(items)
         self._metrics.add("bytes", "loaded", _bytes(items, answers))
         self._memory.wait(block.transfer.event)
         target = self._on_device(buffer)
@@ -104,6 +110,12 @@ class Copier:
 
 def _bytes(items: Sequence[tuple[PartRef, Tensor]], outcomes: Sequence[Outcome]) -> int:
     return sum(ref.part.nbytes for (ref, _), one in zip(items, outcomes, strict=True) if one)
+
+
+def failed(what: str, block: Block, error: BaseException) -> Outcome:
+    """The outcome of an exception that came of a block on a worker; logs it."""
+    logger.error("%s of block %d of a %s failed", what, block.number, block.transfer.kind, exc_info=error)
+    return failure(error)
 
 
 def failure(error: BaseException) -> Outcome:

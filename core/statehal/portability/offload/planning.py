@@ -93,15 +93,12 @@ class Plan:
             require_held(share.held.subpool, handle, first, stop)
             self._require_own(share, handle[pages.start : pages.stop])
             where = share.state.locate(handle, first, stop, writing=True)
+            # what lies before blocks.start in its page was filled by an earlier load, or by the host
+            before = first - first % size if needed.start > self.blocks.start else first
+            edges = (needed[0], (before, first)), (needed[-1], (stop, stop + -stop % size))
             for number in needed:
-                blank = []
-                if (
-                    number == needed.start > self.blocks.start
-                ):  # else an earlier load, or the host, filled what is before
-                    blank.append((first - first % size, first))
-                if number == needed[-1]:
-                    blank.append((stop, stop + -stop % size))
-                pieces[number].append(Piece(share, where, number * n, tuple(one for one in blank if one[0] < one[1])))
+                blank = tuple(edge for at, edge in edges if at == number)
+                pieces[number].append(Piece(share, where, number * n, blank))
         for share, handle in self.slots if self.blocks else ():
             self._require_own(share, handle)
             where = share.state.locate(handle, writing=True)

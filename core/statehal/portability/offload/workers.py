@@ -1,6 +1,5 @@
 """The threads of an offloader, and the queue between them and the pool's thread."""
 
-import logging
 import threading
 import time
 from collections import deque
@@ -10,14 +9,12 @@ from functools import partial
 from torch import Tensor
 
 from statehal.pool import Pin
-from statehal.portability.offload.copying import Copier, failure
+from statehal.portability.offload.copying import Copier, failed
 from statehal.portability.offload.metrics import Metrics
 from statehal.portability.offload.share import Piece
 from statehal.portability.offload.staging import Staging
 from statehal.portability.offload.transfer import Block, Transfer, summed
 from statehal.portability.store.outcome import Outcome, Reason, missed
-
-logger = logging.getLogger("statehal")
 
 
 class Workers:
@@ -144,7 +141,7 @@ class Workers:
             buffer = self._staging.make() if buffer is None else buffer
             outcome = self._copier.copy_out(block, buffer)
         except BaseException as error:
-            outcome = self._failed("copy", block, error)
+            outcome = failed("copy", block, error)
         with self.changed:
             self._running -= 1
             if outcome is None:
@@ -160,7 +157,7 @@ class Workers:
         try:
             outcome = self._copier.put(block)
         except BaseException as error:
-            outcome = self._failed("put", block, error)
+            outcome = failed("put", block, error)
         with self.changed:
             self._running -= 1
             self.finish(block, outcome)
@@ -172,7 +169,7 @@ class Workers:
             found = self._copier.load(block, buffer)
             outcome = summed(found)
         except BaseException as error:
-            outcome, found = self._failed("load", block, error), {}
+            outcome, found = failed("load", block, error), {}
         with self.changed:
             self._running -= 1
             self._staging.give(buffer)
@@ -183,7 +180,3 @@ class Workers:
         if block.pins:
             self.released.append((block.pins, list(written)))
             block.pins = []
-
-    def _failed(self, what: str, block: Block, error: BaseException) -> Outcome:
-        logger.error("%s of block %d of a %s failed", what, block.number, block.transfer.kind, exc_info=error)
-        return failure(error)
