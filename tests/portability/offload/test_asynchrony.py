@@ -167,6 +167,16 @@ def wait_until(condition: Callable[[], bool]) -> bool:
     return False
 
 
+def open_once_dropped(offload: Offloader, store: HeldStore) -> None:
+    """Open the gate, from another thread, when nothing is queued any more."""
+
+    def run() -> None:
+        wait_until(lambda: not any(offload.counts()["queue"].values()))
+        store.gate.set()
+
+    threading.Thread(target=run).start()
+
+
 def test_a_full_queue_makes_store_wait_and_takes_up_what_comes_free(held: HeldStore) -> None:
     made = host(["full"])
     pages = filled(made)
@@ -278,7 +288,7 @@ def test_closing_abandons_what_was_queued_and_keeps_what_was_acknowledged(held: 
     transfer = offload.store(made.rank.prefix(TOKENS), [pages, slot], start=N, stop=4 * N)
     load = offload.load(made.rank.prefix(TOKENS), [made.pool.alloc(4 * N), made.pool.alloc(1, "gdn")], stop=4 * N)
     assert held.entered.wait(60)
-    threading.Timer(0.05, held.gate.set).start()
+    open_once_dropped(offload, held)
     offload.close(drain=False)
     assert transfer.done
     assert load.done
@@ -309,7 +319,7 @@ def test_leaving_with_an_exception_abandons_and_leaving_without_one_drains() -> 
         with offloader(store, made, blocks=1) as offload:
             kept.append(offload.store(made.rank.prefix([1] * 4 * N), pages, stop=4 * N))
             assert store.entered.wait(60)
-            threading.Timer(0.05, store.gate.set).start()
+            open_once_dropped(offload, store)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
