@@ -154,9 +154,9 @@ class Family:
         upto = min(before // self.page_size, len(bounds))
         start = max(bounds.start, lease.evicted.get(member.bit, 0)) if pages.start == 0 else bounds.start
         where = [i for i in range(start, bounds.start + upto) if lease.held[i] == FREED or lease.held[i] & member.bit]
-        self._validate(lease, where, DoubleFree)
+        ids = [lease.ids[i] for i in where]
+        self._validate(ids, [lease.generations[i] for i in where], [lease.held[i] for i in where], DoubleFree)
         if where:
-            ids = [lease.ids[i] for i in where]
             member.drop(ids)
             empty = []
             for i in where:
@@ -236,21 +236,24 @@ class Family:
         """Refuse pages that their holder gave back, with the error ``freed``, or that somebody freed by number."""
         if pages.lease.family is not self:
             raise ForeignPages(f"a handle of {pages.lease.family.name!r} was given to {self.name!r}")
-        self._validate(pages.lease, pages.bounds, freed)
+        lease, bounds = pages.lease, pages.bounds
+        part = slice(bounds.start, bounds.stop)
+        self._validate(lease.ids[part], lease.generations[part], lease.held[part], freed)
 
-    def _validate(self, lease: Lease, bounds: Sequence[int], freed: type[PoolError]) -> None:
-        generation, ids, generations, masks = self.generation, lease.ids, lease.generations, lease.held
-        for i in bounds:
-            held = masks[i]
+    def _validate(
+        self, ids: Sequence[int], generations: Sequence[int], masks: Sequence[int], freed: type[PoolError]
+    ) -> None:
+        generation = self.generation
+        for v, made, held in zip(ids, generations, masks, strict=True):
             if held == FREED:
-                raise freed(f"page {ids[i]} of {self.name!r} was already freed by this holder")
-            if held and generation[ids[i]] != generations[i]:
-                raise self.freed_by_number(ids[i])
+                raise freed(f"page {v} of {self.name!r} was already freed by this holder")
+            if held and generation[v] != made:
+                raise self.freed_by_number(v)
         for member in self.members:
-            bit, refs, pinned = member.bit, member.refs, member.pins.get
-            for i in bounds:
-                if masks[i] & bit and refs[ids[i]] <= pinned(ids[i], 0):
-                    raise self.freed_by_number(ids[i])
+            bit, refs, pins = member.bit, member.refs, member.pins
+            for v, held in zip(ids, masks, strict=True):
+                if held & bit and (not refs[v] or (v in pins and refs[v] <= pins[v])):
+                    raise self.freed_by_number(v)
 
     def freed_by_number(self, v: int) -> UseAfterFree:
         """The error for a page that a handle holds no longer, because somebody freed it by its number."""

@@ -119,8 +119,8 @@ class Offloader:
         if self._when_full == "refuse":
             with self._workers.changed:
                 room = max(0, self._max_queued - self._workers.queued)
-        self._pin(plan, blocks[:room])
         transfer.event = self.pool.hal.memory.record()
+        self._pin(plan, blocks[:room])
         queued = 0
         with self._workers.changed:
             try:
@@ -156,8 +156,8 @@ class Offloader:
         plan = Plan(self.pool, prefix, pages, start, stop)
         transfer = Load(plan.blocks, self._wait, self._cancel, self.pool.needs, self.pool.object_tokens)
         blocks = plan.load(transfer)
-        self._pin(plan, blocks)
         transfer.event = self.pool.hal.memory.record()
+        self._pin(plan, blocks)
         with self._workers.changed:
             last = blocks.pop() if plan.slots and blocks else None
             transfer.last = last
