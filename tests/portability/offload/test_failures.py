@@ -206,6 +206,21 @@ def test_a_store_that_raises_when_it_is_asked_what_it_has(caplog: pytest.LogCapt
         assert (told(first), told(second)) == ([Reason.FAILED], [None]), "the worker lives on"
 
 
+@pytest.mark.parametrize("operation", ["exists", "put", "get"])
+def test_a_store_that_answers_for_too_few_is_believed_nothing(operation: str) -> None:
+    store, made = HeldStore(), host(["full"])
+    pages = made.pool.alloc(N)
+    prefix = made.rank.prefix(TOKENS)
+    with offloader(store, made) as offload:
+        if operation == "get":
+            assert offload.store(prefix, pages, stop=N).wait(60)
+        setattr(store, operation, lambda items: [])
+        call = offload.load if operation == "get" else offload.store
+        transfer = call(prefix, pages, stop=N)
+        assert transfer.wait(60)
+        assert told(transfer) == [Reason.FAILED]
+
+
 def test_host_memory_that_cannot_be_had_fails_the_block_and_not_the_worker() -> None:
     left = [torch.OutOfMemoryError("pinned")]
 

@@ -10,6 +10,7 @@ from portability.offload.scene import HeldStore, Host, N, host, offloader
 from statehal.portability import Topology
 from statehal.portability.offload import Lookup, Offloader, longest_common
 from statehal.portability.store import Outcome, PartRef, Reason
+from statehal.portability.store.outcome import DONE
 from store.memory_store import Name
 
 TOKENS = list(range(5 * N + 1))
@@ -140,7 +141,7 @@ def test_ranks_of_which_one_lacks_a_part_agree_on_what_all_have() -> None:
     assert longest_common(answers) == 2 * N, "and not 4 blocks, the shorter of the longest"
 
 
-def test_a_store_that_raises_at_a_lookup_is_a_miss(caplog: object) -> None:
+def test_a_store_that_raises_at_a_lookup_is_a_miss() -> None:
     store = HeldStore(dict(STORED.values))
 
     def fault(ref: PartRef) -> Outcome | None:
@@ -151,6 +152,8 @@ def test_a_store_that_raises_at_a_lookup_is_a_miss(caplog: object) -> None:
     assert found.longest == 0
     assert found.missing["full"].reason is Reason.FAILED
     assert found.missing["full"].detail.endswith("ConnectionError: no route")
+    store.exists = lambda refs: [DONE] * (len(refs) - 1)  # type: ignore[method-assign]
+    assert ask(MADE, store).longest == 0, "who answers for too few is believed nothing"
 
 
 def test_a_pool_without_full_attention_is_asked_for_all_of_its_points() -> None:

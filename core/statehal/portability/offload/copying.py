@@ -37,7 +37,7 @@ class Copier:
             ``None``; or ``DONE``, and nothing was copied, where the store has all that is this rank's turn to write.
         """
         refs = [ref for ref, _ in self._own_parts(block, buffer)]
-        if all(self._store.exists(refs)):
+        if all(there for _, there in zip(refs, self._store.exists(refs), strict=True)):
             return DONE
         self._memory.wait(block.transfer.event)
         target = self._on_device(buffer)

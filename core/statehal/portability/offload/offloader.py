@@ -263,7 +263,7 @@ class Offloader:
 
     def _exists(self, refs: Sequence[PartRef]) -> list[Outcome]:
         try:
-            return self._store.exists(refs)
+            return [one for _, one in zip(refs, self._store.exists(refs), strict=True)]
         except Exception as error:
             logger.error("lookup failed", exc_info=error)
             return [failure(error)] * len(refs)
