@@ -19,6 +19,7 @@ __all__ = [
     "PreTrainedConfig",
     "cache_keyword",
     "get_layer_types_and_kwargs",
+    "takes",
 ]
 
 
@@ -43,3 +44,8 @@ def cache_keyword(model: Any) -> str:
     """What a model calls its cache: ``cache`` from transformers 5.24 on, before that one of two other names."""
     parameters = inspect.signature(model.forward).parameters
     return next((name for name in ("cache", "cache_params") if name in parameters), "past_key_values")
+
+
+def takes(model: Any, name: str) -> bool:
+    """Whether a model's ``forward`` has an argument of that name."""
+    return name in inspect.signature(model.forward).parameters

@@ -66,6 +66,15 @@ class ConvSteps:
         self.slots.saved[:] = [fresh[i * batch : (i + 1) * batch] for i in range(saved)]
         self._first = first
 
+    def reserve(self, batch: int) -> None:
+        """Take a slot for each sequence of an empty batch, to be filled from elsewhere.
+
+        Raises:
+            PoolExhausted: nothing was taken.
+        """
+        self.slots.rows[:] = self.slots.take(batch)
+        self._ids.clear()
+
     def ids(self, group: ConvGroup) -> "KernelIds":
         """The slots ``[batch]`` of one sub-pool."""
         if self._epoch != self._pool.epoch or group.name not in self._ids:

@@ -1,10 +1,10 @@
 """One forward pass after the other: where each layer stands, and the ids of the pass that is under way."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from statehal.errors import ArgumentError, Unsupported, UseAfterFree
+from statehal.errors import ArgumentError, PoolExhausted, Unsupported, UseAfterFree
 from statehal_transformers.conv_group import ConvGroup, ConvStep
 from statehal_transformers.conv_steps import ConvSteps
 from statehal_transformers.groups import GroupIds
@@ -34,6 +34,22 @@ class Step:
     paged: bool
 
 
+class Watch(Protocol):
+    """Who is told how a cache goes on, such as a store of what it holds."""
+
+    def begin(self, length: int, batch: int, tokens: int) -> None:
+        """After ``length`` tokens a pass of ``tokens`` more begins; nothing was taken yet, and an error stops it."""
+
+    def settled(self, length: int) -> None:
+        """Every layer holds the state of exactly ``length`` tokens, none of them to be taken back.
+
+        It is told before pages outside of a window are evicted.
+        """
+
+    def exhausted(self) -> bool:
+        """The pool has too few pages; whether some came back since, so that trying once more makes sense."""
+
+
 class Steps:
     """The state that the layers of one cache share.
 
@@ -44,6 +60,7 @@ class Steps:
         kept: by sub-pool, the first token that can still be read; tokens before it have been evicted.
         recording: whether what a ``crop`` may need is kept until then.
         released: whether the pages were given back for good.
+        watch: who is told.
     """
 
     def __init__(self, host: "PoolHost") -> None:
@@ -59,6 +76,7 @@ class Steps:
         self.kept = {group.name: 0 for group in host.groups if group.window is not None}
         self.recording = False
         self.released = False
+        self.watch: Watch | None = None
         self._step: Step | None = None
 
     @property
@@ -100,7 +118,7 @@ class Steps:
         if part[0] == self._last and min(self.seen.values()) == self.sequences.length:
             self.conv.end(tokens)
             if not self.recording:
-                self.evict()
+                self._settle()
 
     def evict(self) -> None:
         """Give back the pages outside every window."""
@@ -137,7 +155,7 @@ class Steps:
         self._step = None
         self.sequences.truncate(length)
         self.seen = {part: min(seen, length) for part, seen in self.seen.items()}
-        self.evict()
+        self._settle()
 
     def select(self, sources: Sequence[int]) -> None:
         """Make sequence ``i`` what sequence ``sources[i]`` was."""
@@ -153,6 +171,34 @@ class Steps:
         self.seen = dict(other.seen)
         self.kept = dict(other.kept)
         self.recording = other.recording
+
+    def reserve(self, batch: int, tokens: int, reach: Mapping[str, int], step: int) -> None:
+        """Take pages and slots for a state that comes from elsewhere, in an empty cache; ``adopt`` then makes it its.
+
+        Args:
+            tokens: of each sequence, a multiple of ``step``.
+            reach: by sub-pool with a window, the first token of which anything comes: pages before it go back at once.
+            step: how many tokens' pages are taken at a time, and so how many more than a window needs at most.
+
+        Raises:
+            PoolExhausted: nothing is kept.
+        """
+        try:
+            self.sequences.start(batch)
+            self.conv.reserve(batch)
+            for length in range(step, tokens + 1, step):
+                self.sequences.extend(step)
+                for name, first in reach.items():
+                    self.sequences.evict(name, max(min(first, length - 1), 0))
+        except BaseException:
+            self.reset()
+            raise
+
+    def adopt(self, tokens: int) -> None:
+        """Take what was reserved for the state of ``tokens`` tokens; what was reserved beyond goes back."""
+        self.sequences.truncate(tokens)
+        self.seen = dict.fromkeys(self.seen, tokens)
+        self._settle()
 
     def reset(self) -> None:
         """Give back every page and slot and begin anew."""
@@ -184,13 +230,29 @@ class Steps:
             self.sequences.start(batch)
         elif batch != self.batch:
             raise ArgumentError(_wrong_batch(batch, self.batch))
+        if self.watch is not None:
+            self.watch.begin(length, batch, tokens)
+        try:
+            self._take(batch, tokens)
+        except PoolExhausted:
+            if self.watch is None or not self.watch.exhausted():
+                raise
+            self._take(batch, tokens)
+        self._step = None
+
+    def _take(self, batch: int, tokens: int) -> None:
+        length = self.sequences.length
         self.sequences.extend(tokens)
         try:
             self.conv.begin(batch, tokens, recording=self.recording, first=not length)
         except BaseException:
             self.sequences.truncate(length)
             raise
-        self._step = None
+
+    def _settle(self) -> None:
+        if self.watch is not None:
+            self.watch.settled(self.sequences.length)
+        self.evict()
 
     def _translate(self, tokens: int) -> Step:
         sequences = self.sequences
