@@ -49,8 +49,9 @@ class PrefixCache(PooledCache):
         return [False] * len(linear) if all(linear) else linear
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Tokens of each sequence, also where no layer attends."""
-        return self.length
+        """As of transformers, and where no layer attends the tokens of each sequence."""
+        length: int = super().get_seq_length(layer_idx) if self._host.groups else self.length
+        return length
 
     def begin(self, input_ids: torch.Tensor) -> None:
         """Fill an empty cache with what the store has of prompts ``[batch, tokens]``, then ``prefill``.
@@ -82,7 +83,7 @@ class PrefixCache(PooledCache):
         rows = token_rows(input_ids)
         if self.length:
             self._recorder.require_held([row[: self.length] for row in rows])
-        n, model = self.prefixes.offloader.pool.object_tokens, self._host.model
+        n, model = self.prefixes.object_tokens, self._host.model
         whole = (input_ids.shape[1] - 1) // n * n
         options = self.as_argument() | {"use_cache": True}
         if takes(model, "logits_to_keep"):

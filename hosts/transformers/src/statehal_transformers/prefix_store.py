@@ -73,6 +73,11 @@ class PrefixStore:
         self._hook = host.model.register_forward_pre_hook(self._before_pass, with_kwargs=True)
         self._closed = False
 
+    @property
+    def object_tokens(self) -> int:
+        """Tokens of a block."""
+        return self.offloader.pool.object_tokens
+
     def cache(self, input_ids: torch.Tensor, *, adapter: str = "", salt: bytes = b"") -> PrefixCache:
         """A cache that holds the whole blocks of prompts, but for the last token's: from the store, or computed.
 

@@ -78,17 +78,17 @@ class Recorder:
         for history, tokens in zip(self.histories, rows, strict=True):
             history.came(tokens)
 
-    def settled(self, length: int) -> None:
-        """Store the blocks that have become whole."""
+    def settled(self, length: int) -> int:
+        """Store the blocks that have become whole; the pages of the last, unfinished one must stay."""
+        whole = length - length % self.prefixes.object_tokens
         for row, history in enumerate(self.histories):
             history.settle(length)
-            whole = length - length % history.prefix.object_tokens
-            if whole <= history.stored:
-                continue
-            handles = self.handles(row, with_slot=whole == length)
-            if handles:
-                self.prefixes.send(history.prefix, handles, history.stored, whole)
-            history.stored = whole
+            if whole > history.stored:
+                handles = self.handles(row, with_slot=whole == length)
+                if handles:
+                    self.prefixes.send(history.prefix, handles, history.stored, whole)
+                history.stored = whole
+        return whole
 
     def exhausted(self) -> bool:
         """Wait for the stores under way, whose pages are pinned; returns whether there were any."""

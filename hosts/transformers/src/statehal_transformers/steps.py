@@ -40,10 +40,10 @@ class Watch(Protocol):
     def begin(self, length: int, batch: int, tokens: int) -> None:
         """After ``length`` tokens a pass of ``tokens`` more begins; nothing was taken yet, and an error stops it."""
 
-    def settled(self, length: int) -> None:
+    def settled(self, length: int) -> int:
         """Every layer holds the state of exactly ``length`` tokens, none of them to be taken back.
 
-        It is told before pages outside of a window are evicted.
+        It is told before pages outside of a window are evicted, and returns the first token whose pages must stay.
         """
 
     def exhausted(self) -> bool:
@@ -118,16 +118,17 @@ class Steps:
         if part[0] == self._last and min(self.seen.values()) == self.sequences.length:
             self.conv.end(tokens)
             if not self.recording:
-                self._settle()
+                self.settle()
 
-    def evict(self) -> None:
-        """Give back the pages outside every window."""
+    def settle(self) -> None:
+        """Give back the pages outside every window, but for those that the watch wants."""
         length = self.sequences.length
+        wanted = length if self.watch is None else self.watch.settled(length)
         for group in self._groups:
             if group.window is not None:
                 self.kept[group.name] = max(self.kept[group.name], length - (group.window - 1))
                 # the page of the newest token stays: the next one may go into it
-                self.sequences.evict(group.name, max(min(self.kept[group.name], length - 1), 0))
+                self.sequences.evict(group.name, max(min(self.kept[group.name], length - 1, wanted), 0))
 
     def crop(self, tokens: int) -> None:
         """Forget the newest ``tokens`` tokens, then what no window reaches any more.
@@ -155,7 +156,7 @@ class Steps:
         self._step = None
         self.sequences.truncate(length)
         self.seen = {part: min(seen, length) for part, seen in self.seen.items()}
-        self._settle()
+        self.settle()
 
     def select(self, sources: Sequence[int]) -> None:
         """Make sequence ``i`` what sequence ``sources[i]`` was."""
@@ -198,7 +199,7 @@ class Steps:
         """Take what was reserved for the state of ``tokens`` tokens; what was reserved beyond goes back."""
         self.sequences.truncate(tokens)
         self.seen = dict.fromkeys(self.seen, tokens)
-        self._settle()
+        self.settle()
 
     def reset(self) -> None:
         """Give back every page and slot and begin anew."""
@@ -248,11 +249,6 @@ class Steps:
         except BaseException:
             self.sequences.truncate(length)
             raise
-
-    def _settle(self) -> None:
-        if self.watch is not None:
-            self.watch.settled(self.sequences.length)
-        self.evict()
 
     def _translate(self, tokens: int) -> Step:
         sequences = self.sequences
