@@ -73,8 +73,10 @@ def test_a_batch_begins_where_all_of_its_prompts_can(setup: Callable[..., Any], 
 
 
 @pytest.mark.parametrize("kind", ["lfm2", "kimi_linear"])
-def test_state_exists_at_the_ends_of_a_requests_own_blocks(setup: Callable[..., Any], tmp_path: Path, kind: str) -> None:
-    """A second turn begins off the grid of blocks; its prefill still stops at multiples from the request's first token."""
+def test_state_exists_at_the_ends_of_a_requests_own_blocks(
+    setup: Callable[..., Any], tmp_path: Path, kind: str
+) -> None:
+    """A second turn begins off the grid of blocks; its prefill still stops at multiples from the first token."""
     s = setup(kind)
     ids = prompt(4 * N + 3, batch=2)
     with opened(s.host, tmp_path) as prefixes:
@@ -102,7 +104,13 @@ def test_copies_and_beams_are_stored_by_their_own_tokens(setup: Callable[..., An
             assert cache.reuse.reused == N
             cache.batch_repeat_interleave(3)
             beams = s.generate(
-                cache, ids, torch.ones_like(ids), num_beams=3, num_return_sequences=3, max_new_tokens=2 * N, eos_token_id=None
+                cache,
+                ids,
+                torch.ones_like(ids),
+                num_beams=3,
+                num_return_sequences=3,
+                max_new_tokens=2 * N,
+                eos_token_id=None,
             )
         prefixes.wait()
         for tokens in (*beams.sequences, *(torch.cat([ids, prompt(N, seed)], 1)[0] for seed in (1, 2))):

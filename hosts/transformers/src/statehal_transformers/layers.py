@@ -35,6 +35,19 @@ class PooledLayer(CacheLayer):
         self._row = (group.heads, group.k_dim, group.dtype)
         self._value_row = (group.heads, group.v_dim, group.dtype)
 
+    @property
+    def record_past(self) -> bool:
+        """Whether the newest tokens may be cropped; common to all layers of a cache."""
+        return self._steps.recording
+
+    @record_past.setter
+    def record_past(self, value: bool) -> None:
+        self._steps.recording = value
+
+    def activate_past_recording(self) -> None:
+        """Keep what a crop of the newest tokens needs, until it comes."""
+        self._steps.recording = True
+
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Check that keys and values fit the pool's rows; there is nothing to allocate.
 
@@ -110,19 +123,6 @@ class PooledSlidingLayer(PooledLayer):
         if group.window is None:
             raise ArgumentError(f"layer {layer} slides, but sub-pool {group.name!r} has no window")
         self.sliding_window = group.window
-
-    @property
-    def record_past(self) -> bool:
-        """Whether tokens outside the window are kept until the next ``crop``; common to all layers of a cache."""
-        return self._steps.recording
-
-    @record_past.setter
-    def record_past(self, value: bool) -> None:
-        self._steps.recording = value
-
-    def activate_past_recording(self) -> None:
-        """Keep tokens outside the window until the next ``crop``, so that it can go back."""
-        self._steps.recording = True
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         seen, reach = self.get_seq_length(), self.sliding_window - 1

@@ -85,7 +85,7 @@ class PrefixCache(PooledCache):
             self._recorder.require_held([row[: self.length] for row in rows])
         n, model = self.prefixes.object_tokens, self._host.model
         whole = (input_ids.shape[1] - 1) // n * n
-        options = self.as_argument() | {"use_cache": True}
+        options: dict[str, Any] = {"use_cache": True, **self.as_argument()}
         if takes(model, "logits_to_keep"):
             options["logits_to_keep"] = 1
         with self._host.routed():
@@ -118,4 +118,6 @@ class PrefixCache(PooledCache):
 
     def _select(self, indices: torch.Tensor | Sequence[int]) -> None:
         super()._select(indices)
-        self._recorder.select(torch.arange(len(self._recorder.histories))[torch.as_tensor(indices, device="cpu")].tolist())
+        self._recorder.select(
+            torch.arange(len(self._recorder.histories))[torch.as_tensor(indices, device="cpu")].tolist()
+        )

@@ -107,7 +107,7 @@ class PrefixStore:
         return cache
 
     def send(self, prefix: Prefix, pages: "Sequence[Pages]", start: int, stop: int) -> None:
-        """Store the blocks among tokens ``start`` to ``stop`` of a sequence, and its slot where it is among its pages."""
+        """Store the blocks among tokens ``start`` to ``stop`` of a sequence, and its slot if that is given."""
         done = {one for one in self._pending if one.done}
         transfer = self.offloader.store(prefix, pages, start=start, stop=stop)  # gives back the pages of what was done
         self._pending = [*(one for one in self._pending if one not in done), transfer]
@@ -130,7 +130,9 @@ class PrefixStore:
             OffloadError: it does.
         """
         if self._closed:
-            raise OffloadError("this prefix store is closed, and its caches take no more tokens (fix: make another one)")
+            raise OffloadError(
+                "this prefix store is closed, and its caches take no more tokens (fix: make another one)"
+            )
 
     def close(self, *, drain: bool = True) -> None:
         """Take the hook away and end the offloader; a second call does nothing.
