@@ -18,7 +18,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint format types contracts examples docs thorough doctor conformance matrix interpreted oldest kernels mutants bench
-.PHONY: cpubench sanitize neon ascend ascendschemas ascendkernels dist clean
+.PHONY: cpubench offload sanitize neon ascend ascendschemas ascendkernels dist clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -105,6 +105,9 @@ kernels: $(STAMP) ## every Triton kernel compiled for nine GPUs, most of an hour
 
 mutants: $(STAMP) ## every planted fault against every check, a long time: docs/mutants.md
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m conformance.grid ../docs/mutants.md $(ARGS)
+
+offload: $(CPU_STAMP) ## writers and readers of stored state, each in a process of its own, a minute: docs/offload-table.md
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m offload_table ../docs
 
 bench: $(CPU_STAMP) ## benchmarks, as ratios; gpu.py measures where there is a GPU
 	set -e; for script in benchmarks/*.py; do $(BIN)/python $$script $(ARGS); done

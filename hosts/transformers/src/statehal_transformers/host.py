@@ -1,6 +1,7 @@
 """A model's pool: allocated once, used by one cache after the other."""
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -10,7 +11,8 @@ import torch
 
 import statehal
 from statehal.errors import Unsupported
-from statehal.spec import Attention, ConvRecurrent, Latent
+from statehal.hookspecs import IDS64
+from statehal.spec import Attention, ConvRecurrent, Latent, Spec
 from statehal_transformers.cache import PooledCache
 from statehal_transformers.compat import cache_keyword
 from statehal_transformers.conv_group import ConvGroup, conv_group
@@ -21,6 +23,7 @@ from statehal_transformers.specs import FIX, model_specs
 
 if TYPE_CHECKING:
     from statehal.binding import Binding
+    from statehal.layout import PoolLayout
     from statehal.pool import PoolPlan, StatePool
 
 
@@ -60,6 +63,7 @@ class PoolHost:
         page_size: int = 16,
         draft_tokens: int = 0,
         backend: str | None = None,
+        layouts: "Callable[[Spec, int], PoolLayout] | None" = None,
     ) -> Self:
         """Find out what a model keeps, choose a backend, plan the pool and allocate it.
 
@@ -74,6 +78,7 @@ class PoolHost:
             draft_tokens: how many tokens of a forward pass assisted generation may reject in conv layers, which keep
                 that many more inputs.
             backend: by name; otherwise the best one that is ready for the device.
+            layouts: of what attends, by spec and page size, with the row form; by default the backend's.
 
         Raises:
             Unsupported: a layer type that the pooled cache does not keep, or convolutions that cannot be routed.
@@ -87,7 +92,19 @@ class PoolHost:
                 f"{model.config.model_type!r} keeps conv states, but calls no causal_conv1d_fn that could be routed "
                 f"to the pool {FIX}"
             )
-        plan = binding.plan(specs, total_bytes=total_bytes, tokens=tokens, requests=requests, page_size=page_size)
+
+        def layout(spec: Spec, size: int) -> "PoolLayout":
+            return binding.layout(spec, size) if layouts is None or spec.kind == "slots" else layouts(spec, size)
+
+        plan = statehal.plan(
+            specs,
+            total_bytes=total_bytes,
+            tokens=tokens,
+            requests=requests,
+            page_size=page_size,
+            layouts=layout,
+            ids64=IDS64 in binding.selection.info.capabilities,
+        )
         pool = binding.allocate(plan)
         return cls(
             binding,
