@@ -1,4 +1,4 @@
-"""``python -m offload_table DOCS`` runs every process, a minute or two, and writes ``offload-table.json`` and ``.md``."""
+"""``python -m offload_table DOCS`` runs every process, a minute, and writes ``offload-table.json`` and ``.md``."""
 
 import json
 import sys

@@ -78,7 +78,7 @@ class Rank:
                 if isinstance(spec, Latent):
                     kv_c, k_pe = rows(f"latent{layer}", STORED, 32).split([24, 8], 1)
                     writer.write_latent(layer, ids, kv_c, k_pe)
-                else:
+                elif isinstance(spec, Attention):
                     k, v = rows(f"{spec.name}{layer}", 2, STORED, 4, spec.head_dim)
                     writer.write(layer, ids, k, v)
         prefix = self.held.prefix(TOKENS)
@@ -88,7 +88,7 @@ class Rank:
         return []
 
     def read(self) -> list[dict[str, Any]]:
-        """Find and load it, and compare every byte that a request needs to go on: what there is to say of a sub-pool."""
+        """Find and load it, and compare every byte that a request needs to go on; returns a line for each sub-pool."""
         prefix = self.held.prefix(TOKENS)
         found = self.offloader.lookup(prefix)
         load = self.offloader.load(prefix, [self.pages, self.slot], stop=found.longest)
