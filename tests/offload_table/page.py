@@ -6,10 +6,12 @@ from offload_table.rows import BLOCK, NEW_TOKENS, PROMPT, WRITER, bar
 
 TEXT = f"""# What a second process does not compute
 
-Made by `make offload`, with transformers {{transformers}} and torch {{torch}}. One process writes, and ends. Every line is
-of other processes, which share a `FileStore` with it and nothing else. The writer has one rank, the {WRITER["layout"]}
-layout, pages of {WRITER["page_size"]} and the {WRITER["backend"]} backend. Blocks are of {BLOCK} tokens: of a prompt of
-{PROMPT} all whole ones before the last token can be reused, {bar(PROMPT)} tokens.
+Made by `make offload`, with transformers {{transformers}} and torch {{torch}}. One process writes, and ends. Every
+line is of other processes, which share a `FileStore` with it and nothing else.
+
+The writer has one rank, the {WRITER["layout"]} layout, pages of {WRITER["page_size"]} and the
+{WRITER["backend"]} backend. Blocks are of {BLOCK} tokens. Of a prompt of {PROMPT} all whole ones before the last token
+can be reused, {bar(PROMPT)} tokens.
 
 ## Whole models
 

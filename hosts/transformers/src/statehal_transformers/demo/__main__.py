@@ -17,6 +17,7 @@ from statehal_transformers.demo.options import parse
 from statehal_transformers.demo.progress import Shown
 from statehal_transformers.demo.report import report
 from statehal_transformers.demo.session import run
+from statehal_transformers.demo.stored import run_stored
 
 HYBRID = "qwen3_next"
 """The family that runs beside SmolLM2: most layers keep conv and recurrent state, the others keys and values."""
@@ -32,10 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         bind(options.device, backend=options.backend)  # what cannot be had is said before a model is loaded
         loaded = load(options, shown.busy)
-        session = run(options, loaded, shown.bar)
+        course = run if options.store is None else run_stored
+        session = course(options, loaded, shown.bar)
         found = facts(session, options)
         if options.model is None and options.family is None and not options.inject_fault:
-            hybrid = run(options, tiny(options, HYBRID), shown.bar)
+            hybrid = course(options, tiny(options, HYBRID), shown.bar)
             found["hybrid"] = facts(hybrid, options)
         if options.measure:
             with shown.busy("measuring: a minute or more"):

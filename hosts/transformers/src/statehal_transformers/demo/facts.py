@@ -5,7 +5,7 @@ from typing import Any
 
 from statehal_transformers.demo.generation import Run
 from statehal_transformers.demo.options import Options
-from statehal_transformers.demo.session import Session
+from statehal_transformers.demo.session import Session, Stored
 
 
 def verdict(session: Session) -> str:
@@ -37,7 +37,7 @@ def facts(session: Session, options: Options) -> dict[str, Any]:
         "comparison": asdict(session.comparison) | {"equal": session.comparison.equal},
         "fault": asdict(session.fault) if session.fault else None,
         "texts": _texts(session, options),
-    }
+    } | ({"store": _stored(session.stored)} if session.stored else {})
 
 
 def _backend(session: Session) -> dict[str, Any]:
@@ -72,6 +72,18 @@ def _run(run: Run, state_bytes: int) -> dict[str, Any]:
         "seconds": run.seconds,
         "new_tokens": sum(map(len, run.tokens)),
         "state_bytes": state_bytes,
+    }
+
+
+def _stored(stored: Stored) -> dict[str, Any]:
+    prompts = [asdict(one) | {"seconds": seconds} for one, seconds in zip(stored.reuse, stored.seconds, strict=True)]
+    return {
+        "directory": stored.directory,
+        "object_tokens": stored.object_tokens,
+        "asked": sum(one.asked for one in stored.reuse),
+        "reused": sum(one.reused for one in stored.reuse),
+        "prompts": prompts,
+        "counts": stored.counts,
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from statehal_transformers.demo.long_prompts import LONG_PROMPTS
 from statehal_transformers.demo.tiny import FAMILIES
 
 PROMPTS = (
@@ -31,6 +32,8 @@ class Options:
     seed: int
     inject_fault: bool
     measure: bool
+    store: Path | None
+    object_tokens: int
     json: bool
     cache_dir: Path
 
@@ -49,7 +52,7 @@ def parse(arguments: Sequence[str] | None) -> Options:
     add("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"), help="default: %(default)s")
     add("--backend", metavar="NAME", help="statehal backend; the best that is ready if left out")
     add("--page-size", type=_positive, default=16, metavar="TOKENS", help="default: %(default)s")
-    add("--prompt", action="append", metavar="TEXT", help="may be repeated; four prompts of its own if left out")
+    add("--prompt", action="append", metavar="TEXT", help="may be repeated; prompts of its own if left out")
     add("--max-new-tokens", type=_positive, default=32, metavar="N", help="default: %(default)s")
     add("--seed", type=int, default=0, metavar="N", help="of the sampling, in both runs (default: %(default)s)")
     add(
@@ -58,6 +61,13 @@ def parse(arguments: Sequence[str] | None) -> Options:
         help="flip a byte of the pool between two steps: logits must differ",
     )
     add("--measure", action="store_true", help="also measure decoding and the state that beams and windows hold")
+    add(
+        "--store",
+        type=Path,
+        metavar="DIR",
+        help="keep state in this directory, and do not compute the prompt tokens of which it has the state",
+    )
+    add("--object-tokens", type=_positive, default=64, metavar="N", help="of a stored block (default: %(default)s)")
     add("--json", action="store_true", help="print one JSON object")
     add("--cache-dir", type=Path, default=_cache_dir(), metavar="DIR", help="of fetched weights (default: %(default)s)")
     given = parser.parse_args(arguments)
@@ -65,7 +75,9 @@ def parse(arguments: Sequence[str] | None) -> Options:
         parser.error("--model and --family are alternatives")
     if given.inject_fault and given.max_new_tokens < 3:
         parser.error("--inject-fault flips a byte after step 2 and looks at step 3: it needs --max-new-tokens 3")
-    prompts = tuple(given.prompt or PROMPTS)
+    if given.inject_fault and given.store is not None:
+        parser.error("--inject-fault and --store are alternatives")
+    prompts = tuple(given.prompt or (PROMPTS if given.store is None else LONG_PROMPTS))
     if not all(prompts):
         parser.error("a prompt is empty")
     values = vars(given) | {"prompts": prompts}

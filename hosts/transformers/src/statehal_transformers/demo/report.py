@@ -33,11 +33,13 @@ def _model(console: Console, found: dict[str, Any]) -> None:
         lines.add_row(*line)
     console.print(lines, "")
     for text in found["texts"]:
-        console.print(f"[bold]> {_shown(text['prompt'])}[/] [dim]({text['prompt_tokens']} tokens)[/]")
+        console.print(f"[bold]> {_shown(_ends(text['prompt']))}[/] [dim]({text['prompt_tokens']} tokens)[/]")
         console.print(_shown(text["pooled"]))
         if text["pooled"] != text["transformers"]:
             console.print(f"[red]transformers' own cache:[/] {_shown(text['transformers'])}")
     console.print("", _measured(found), "")
+    if "store" in found:
+        _store(console, found["store"])
     _verdict(console, found)
 
 
@@ -87,6 +89,19 @@ def _measured(found: dict[str, Any]) -> Table:
     return table
 
 
+def _store(console: Console, store: dict[str, Any]) -> None:
+    for number, one in enumerate(store["prompts"], start=1):
+        why = f"; not more, because {escape(one['why'])}" if one["why"] else ""
+        console.print(
+            f"prompt {number}: {one['reused']} of {one['asked']} tokens came from the store; whole blocks of "
+            f"{store['object_tokens']} before its last token are {one['most']}, and took {one['seconds']:.2f} s{why}"
+        )
+    console.print(
+        f"store: [bold]{store['reused']} of {store['asked']}[/] prompt tokens did not have to be computed "
+        f"({escape(store['directory'])})"
+    )
+
+
 def _verdict(console: Console, found: dict[str, Any]) -> None:
     compared, fault = found["comparison"], found["fault"]
     if fault:
@@ -94,11 +109,12 @@ def _verdict(console: Console, found: dict[str, Any]) -> None:
             f"fault: byte {fault['offset']} of the pool went from {fault['before']:#04x} to {fault['after']:#04x}, in "
             f"a value of layer {fault['layer']}, token {fault['token']}, sub-pool {fault['subpool']}"
         )
+    passes = ", in the same passes" if "store" in found else ""
     convolution = ", convolved by the backend on both sides" if found["convolves"] else ""
     if compared["equal"]:
         console.print(
             f"[green]equal[/]: {compared['logits']} logits of {compared['steps'][0]} steps agree bit for bit between "
-            f"the pooled cache and transformers' own{convolution}"
+            f"the pooled cache and transformers' own{convolution}{passes}"
         )
     elif compared["difference"]:
         first = compared["difference"]
@@ -108,6 +124,11 @@ def _verdict(console: Console, found: dict[str, Any]) -> None:
         )
     else:
         console.print(f"[red]different[/]: {compared['steps'][0]} steps against {compared['steps'][1]}")
+
+
+def _ends(text: str, most: int = 200) -> str:
+    """The beginning and the end of a long text."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
 
 def _shown(text: str) -> str:

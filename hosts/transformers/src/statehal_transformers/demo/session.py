@@ -15,10 +15,28 @@ from statehal_transformers.demo.models import Loaded
 from statehal_transformers.demo.options import Options
 from statehal_transformers.demo.state_bytes import pool_bytes, tensor_bytes
 from statehal_transformers.host import PoolHost
+from statehal_transformers.restoring import Reuse
 from statehal_transformers.tensor_conv import same_convolution
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 """Makes a progress bar of a text and a number of steps, which is called with the steps done."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a store did.
+
+    Attributes:
+        reuse: of each prompt.
+        seconds: of each prompt, to restore or compute its whole blocks.
+        counts: of the offloader.
+    """
+
+    directory: str
+    object_tokens: int
+    reuse: list[Reuse]
+    seconds: list[float]
+    counts: dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -28,6 +46,7 @@ class Session:
     Attributes:
         pages: in use at the end, by sub-pool.
         pooled_bytes, dynamic_bytes: of state, the most that was held after a step.
+        stored: with a store, what came from it.
     """
 
     loaded: Loaded
@@ -40,6 +59,7 @@ class Session:
     dynamic_bytes: int
     comparison: Comparison
     fault: Fault | None
+    stored: Stored | None = None
 
 
 def run(options: Options, loaded: Loaded, bar: Bar) -> Session:
