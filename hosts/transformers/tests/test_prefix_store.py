@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from prefix_runs import N, farthest, fresh, opened, prompt, run, same_bits
 
 FAMILIES = (
@@ -44,6 +46,35 @@ def test_what_one_host_stored_another_does_not_compute(setup: Callable[..., Any]
         theirs = fresh(first, asked, max_new_tokens=steps)
         assert farthest(ours, theirs) <= 1e-5
         assert torch.equal(ours.sequences, theirs.sequences)
+
+
+REQUESTS = st.lists(st.tuples(st.integers(0, 70), st.integers(1, 70), st.integers(1, 20)), min_size=2, max_size=5)
+"""Of each request: tokens in common with the others, tokens in all, tokens to generate."""
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "qwen3_next"])
+@settings(max_examples=6, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(requests=REQUESTS)
+def test_a_request_reuses_the_longest_beginning_that_any_had_read(
+    setup: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory, kind: str, requests: list[tuple[int, int, int]]
+) -> None:
+    """By counting common tokens of lists: whole blocks that an earlier request had read, and not the last token."""
+    s, common = setup(kind, page_size=5), prompt(70)
+    had_read: list[list[int]] = []
+    with opened(s.host, tmp_path_factory.mktemp("store")) as prefixes:
+        for number, (shared, length, new) in enumerate(requests):
+            ids = torch.cat([common[:, :shared], prompt(length, seed=number + 1)], 1)[:, :length]
+            output, cache = run(s, prefixes, ids, max_new_tokens=new)
+            prefixes.wait()
+            most = max((in_common(ids[0].tolist(), other) for other in had_read), default=0)
+            assert cache.reuse.reused == min(most, length - 1) // N * N
+            assert farthest(output, fresh(s, ids, max_new_tokens=new)) <= 1e-5
+            had_read.append(output.sequences[0, :-1].tolist())
+
+
+def in_common(a: list[int], b: list[int]) -> int:
+    """How many tokens two lists begin with in common."""
+    return next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "mamba2", "qwen3_next"])
