@@ -172,9 +172,10 @@ def test_what_tokens_do_not_say_is_refused(setup: Callable[..., Any], tmp_path: 
                     s.model(inputs_embeds=embeddings, **cache.as_argument())
                 with pytest.raises(ArgumentError, match="position_ids of the pass are not those after 16 tokens"):
                     s.model(ids[:, N:], position_ids=torch.arange(4)[None] + N + 1, **cache.as_argument())
+                with pytest.raises(ArgumentError, match=r"the pass is given pixel_values besides its tokens"):
+                    s.model(ids[:, N:], pixel_values=torch.zeros(1), **cache.as_argument())
                 with pytest.raises(ArgumentError, match=r"a pass of 2 x 4 tokens came without their ids"):
                     s.model.model(ids[:, N:], **cache.as_argument())
-                s.model.eval()
             assert cache.length == N, "nothing was taken"
             with pytest.raises(ArgumentError, match=r"sequence 1 of the cache holds other tokens than the 16 first"):
                 cache.prefill(torch.cat([ids[:1], ids[1:].flip(1)]))

@@ -116,6 +116,8 @@ def test_state_exists_at_the_ends_of_a_requests_own_blocks(
             assert cache.length == N + 5
             cache.prefill(ids)
             assert cache.length == 4 * N
+            output = s.generate(cache, ids, torch.ones_like(ids), max_new_tokens=2, eos_token_id=None)
+            assert farthest(output, fresh(s, ids, max_new_tokens=2)) <= 1e-5
         prefixes.wait()
         for blocks in (1, 2, 3, 4):
             output, cache = run(s, prefixes, ids[:, : blocks * N + 1], max_new_tokens=2)

@@ -8,6 +8,9 @@ import torch
 
 from statehal.errors import ArgumentError
 
+WITHOUT_EFFECT = ("input_ids", "attention_mask", "position_ids", "logits_to_keep", "labels")
+"""Tensors that a pass may be given: what they do to the state is checked, or nothing."""
+
 
 def by_name(module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """All arguments of a call of ``module.forward``, by name."""
@@ -39,13 +42,19 @@ def only_new(given: dict[str, Any], held: int) -> dict[str, Any]:
         held: tokens in the cache.
 
     Raises:
-        ArgumentError: the pass depends on more than its tokens: embeddings, padding, positions of its own.
+        ArgumentError: the pass depends on more than its tokens: embeddings, images, padding, positions of its own.
     """
     ids, mask, positions = (given.get(name) for name in ("input_ids", "attention_mask", "position_ids"))
     if ids is None:
         raise ArgumentError(
             "a pass without input_ids has no tokens to name its state by (fix: use a cache of host.new_cache(), whose "
             "state is not stored)"
+        )
+    others = [name for name, value in given.items() if isinstance(value, torch.Tensor) and name not in WITHOUT_EFFECT]
+    if others:
+        raise ArgumentError(
+            f"the pass is given {', '.join(others)} besides its tokens, by which alone its state is named (fix: use a "
+            f"cache of host.new_cache(), whose state is not stored)"
         )
     if mask is not None and (not isinstance(mask, torch.Tensor) or mask.ndim != 2 or not bool(mask.all())):
         raise ArgumentError(

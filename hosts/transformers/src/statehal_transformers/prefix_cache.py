@@ -1,6 +1,6 @@
 """A cache that begins with what a store has of its prompts, and gives the store what it becomes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -115,9 +115,3 @@ class PrefixCache(PooledCache):
         other._recorder.share(self._recorder)
         other.reuse = self.reuse
         return other
-
-    def _select(self, indices: torch.Tensor | Sequence[int]) -> None:
-        super()._select(indices)
-        self._recorder.select(
-            torch.arange(len(self._recorder.histories))[torch.as_tensor(indices, device="cpu")].tolist()
-        )

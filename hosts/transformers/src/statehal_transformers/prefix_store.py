@@ -87,7 +87,7 @@ class PrefixStore:
         Args:
             input_ids: prompts of one length, without padding, ``[batch, tokens]``.
             adapter: what changes the model for these requests, such as a LoRA's name and revision.
-            salt: what else the state depends on and tokens do not say.
+            salt: what keeps the state of these requests apart from that of others, such as a tenant's secret.
 
         Raises:
             ArgumentError: ``input_ids`` are no ids.

@@ -57,6 +57,7 @@ class Recorder:
             OffloadError: the store is closed.
         """
         self.prefixes.require_open()
+        self.prefixes.offloader.poll()  # a slot that has been copied by now is written in place
         coming, self._coming = self._coming, None
         if coming is None or (len(coming), len(coming[0])) != (batch, tokens):
             raise ArgumentError(
@@ -95,7 +96,7 @@ class Recorder:
         return self.prefixes.wait()
 
     def select(self, sources: Sequence[int]) -> None:
-        """Make sequence ``i`` what sequence ``sources[i]`` was."""
+        """Sequence ``i`` is what sequence ``sources[i]`` was."""
         self.histories = [self.histories[source].copy() for source in sources]
 
     def share(self, other: "Recorder") -> None:

@@ -49,6 +49,9 @@ class Watch(Protocol):
     def exhausted(self) -> bool:
         """The pool has too few pages; whether some came back since, so that trying once more makes sense."""
 
+    def select(self, sources: Sequence[int]) -> None:
+        """Sequence ``i`` is what sequence ``sources[i]`` was."""
+
 
 class Steps:
     """The state that the layers of one cache share.
@@ -164,6 +167,8 @@ class Steps:
             self._step = None
             self.conv.select(sources)
             self.sequences.select(sources)
+            if self.watch is not None:
+                self.watch.select(sources)
 
     def share(self, other: "Steps") -> None:
         """Become a second holder of all that ``other`` holds."""
