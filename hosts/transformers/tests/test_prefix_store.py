@@ -125,6 +125,23 @@ def test_state_exists_at_the_ends_of_a_requests_own_blocks(
         assert farthest(output, fresh(s, ids[:, : 4 * N + 1], max_new_tokens=2)) <= 1e-5
 
 
+@pytest.mark.parametrize(("kind", "reused"), [("gemma3", 2 * N), ("lfm2", 0), ("mamba2", 0), ("qwen3_next", 0)])
+def test_a_pass_over_the_end_of_a_block_leaves_no_state_there(
+    setup: Callable[..., Any], tmp_path: Path, kind: str, reused: int
+) -> None:
+    """A state has read all of a pass; its name would be that of fewer tokens. Spans can be cut anywhere."""
+    s = setup(kind)
+    ids = prompt(2 * N + 3)
+    with opened(s.host, tmp_path) as prefixes:
+        with s.host.routed(), prefixes.cache(ids[:, :1]) as cache:
+            s.forward(cache, ids)
+        prefixes.wait()
+        output, cache = run(s, prefixes, ids, max_new_tokens=3)
+        assert cache.reuse.reused == reused
+        assert reused or "'conv' is " in cache.reuse.why
+        assert farthest(output, fresh(s, ids, max_new_tokens=3)) <= 1e-5
+
+
 @pytest.mark.parametrize("kind", ["gemma3", "lfm2", "mamba2"])
 def test_copies_and_beams_are_stored_by_their_own_tokens(setup: Callable[..., Any], tmp_path: Path, kind: str) -> None:
     s = setup(kind, requests=16)
