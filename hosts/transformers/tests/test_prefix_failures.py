@@ -128,6 +128,7 @@ def test_a_pool_that_is_too_small_is_the_usual_error(
     pool, ids = s.host.pool, prompt(2 * N + 1)
     with opened(s.host, tmp_path) as prefixes:
         run(s, prefixes, ids, max_new_tokens=1)
+        prefixes.wait()
         with prefixes.cache(ids) as held:
             others = rest_of(pool, name)
             before = {one: pool[one].used_pages for one in pool}

@@ -35,6 +35,7 @@ def test_what_one_host_stored_another_does_not_compute(setup: Callable[..., Any]
         assert "absent" in cache.reuse.why
     with opened(second.host, tmp_path) as prefixes:
         read, cache = run(second, prefixes, ids, max_new_tokens=N)
+        prefixes.wait()
         assert (cache.reuse.reused, cache.reuse.why) == (3 * N, "")
         assert same_bits(read, written)
         # what was generated is there, too, but for its newest token, which nobody has read
@@ -84,6 +85,7 @@ def test_the_last_token_of_a_prompt_is_always_computed(setup: Callable[..., Any]
     ids = prompt(3 * N + 1)
     with opened(s.host, tmp_path) as prefixes:
         run(s, prefixes, ids, max_new_tokens=1)
+        prefixes.wait()
         lengths = (N - 1, N, N + 1, 2 * N, 2 * N + 1, 3 * N, 3 * N + 1)
         for length, reused in zip(lengths, (0, 0, N, N, 2 * N, 2 * N, 3 * N), strict=True):
             output, cache = run(s, prefixes, ids[:, :length], max_new_tokens=3)
@@ -97,6 +99,7 @@ def test_a_batch_begins_where_all_of_its_prompts_can(setup: Callable[..., Any], 
     with opened(s.host, tmp_path) as prefixes:
         run(s, prefixes, a, max_new_tokens=1)
         run(s, prefixes, b[:, : 2 * N + 1], max_new_tokens=1)
+        prefixes.wait()
         output, cache = run(s, prefixes, torch.cat([a, b]), max_new_tokens=3)
         assert cache.reuse.reused == 2 * N
         assert "after 32 tokens, 'full' is 'layers0-1.heads0of2': absent" in cache.reuse.why
@@ -150,6 +153,7 @@ def test_copies_and_beams_are_stored_by_their_own_tokens(setup: Callable[..., An
         with s.host.routed(), prefixes.cache(ids) as cache, cache.copy() as other:
             for one, seed in ((cache, 1), (other, 2)):
                 one.prefill(torch.cat([ids, prompt(N, seed)], 1))
+        prefixes.wait()
         with s.host.routed(), prefixes.cache(ids) as cache:
             assert cache.reuse.reused == N
             cache.batch_repeat_interleave(3)

@@ -64,12 +64,12 @@ def run_stored(options: Options, loaded: Loaded, bar: Bar) -> Session:
                     )
                     reuse.append(cache.reuse)
                     used = {name: host.pool[name].used_pages for name in host.pool}
+                prefixes.wait()  # so that the next prompt finds what this one stored
             with (
                 bar(f"prompt {number}, transformers' cache", options.max_new_tokens) as advance,
                 same_convolution(host),
             ):
                 theirs.append(_with_dynamic_cache(options, loaded, host, prompt, advance))
-        prefixes.wait()
         stored = Stored(str(options.store), options.object_tokens, reuse, seconds, prefixes.counts())
     pooled, dynamic = (_joined([side.run for side in sides]) for sides in (ours, theirs))
     return Session(
