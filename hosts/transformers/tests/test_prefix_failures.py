@@ -224,3 +224,19 @@ def test_a_closed_store_takes_nothing_and_the_model_is_as_it_was(setup: Callable
     prefixes.close()
     s.host.pool.check()
     assert s.host.pool["full"].used_pages == 0
+
+
+def test_left_with_an_exception_a_store_drops_what_is_queued(setup: Callable[..., Any], tmp_path: Path) -> None:
+    s, store = setup("qwen3_next"), Gated(FileStore(tmp_path))
+    opener = threading.Timer(0.05, store.gate.set)  # what a worker is at is finished
+    named: dict[str, Any] = {"model": "m", "revision": "1", "object_tokens": N, "host_bytes": block_bytes(s.host)}
+    prefixes = PrefixStore(s.host, store, **named)
+    opener.start()
+    with pytest.raises(KeyError), prefixes, prefixes.cache(prompt(4 * N + 1)):
+        raise KeyError
+    opener.join()
+    counts = prefixes.counts()["store"]
+    assert counts["cancelled"] >= 1
+    assert sum(counts.values()) == 4
+    s.host.pool.check()
+    assert [s.host.pool[name].used_pages for name in s.host.pool] == [0, 0]
