@@ -17,10 +17,11 @@ can be reused, {bar(PROMPT)} tokens.
 
 Tiny models with random weights, in float32. A prompt is restored, its rest computed, and {NEW_TOKENS} tokens generated.
 Beside it the same process computes all of it with transformers' own cache and convolutions, in one pass. `difference`
-is the largest of any logit of any step.
+is the largest of any logit of any step. The last column says whether all logits are, bit for bit, those of the process
+that wrote, which read nothing: with its backend they must be; another convolves in another order of sums.
 
-| family | layout | page | backend | reused / asked | tokens | difference |
-|---|---|---|---|---|---|---|
+| family | layout | page | backend | reused / asked | tokens | difference | the writer's bits |
+|---|---|---|---|---|---|---|---|
 {{models}}
 
 ## Ranks, and storage in fp8
@@ -39,7 +40,8 @@ def render(found: dict[str, Any]) -> str:
     models = [
         f"| {row['family']} | {row['layout']} | {row['page_size']} | {row['backend']} "
         f"| {row['reused']} / {row['asked']} "
-        f"| {'equal' if row['tokens_equal'] else '**differ**'} | {row['difference']:.1e} |"
+        f"| {'equal' if row['tokens_equal'] else '**differ**'} | {row['difference']:.1e} "
+        f"| {'yes' if row['writers_bits'] else 'no'} |"
         for row in found["models"]
     ]
     ranks = [

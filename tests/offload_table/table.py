@@ -34,8 +34,13 @@ def made(
     written = [line for line in lines if line["action"] == "write"]
     if any(line["reused"] for line in written):
         raise RuntimeError(f"a process that writes found something: {written}")
-    read = [{name: value for name, value in line.items() if name not in ("action", "families")} for line in lines]
-    found = [line for line, whole in zip(read, lines, strict=True) if whole["action"] == "read"]
+    digests = {line["family"]: line["digest"] for line in written}
+    found = [line for line in lines if line["action"] == "read"]
+    for line in found:
+        if line["what"] == "models":
+            line["writers_bits"] = line.pop("digest") == digests[line["family"]]
+        for name in ("action", "families", "why"):
+            line.pop(name, None)
     order = {family: place for place, family in enumerate(families)}
     return {
         "models": sorted((line for line in found if line["what"] == "models"), key=lambda line: order[line["family"]]),
@@ -48,7 +53,10 @@ def faults(found: dict[str, Rows]) -> list[str]:
     wrong = [
         f"{row['family']} on {row['layout']}, page {row['page_size']}, {row['backend']}: {row}"
         for row in found["models"]
-        if row["reused"] != bar(row["asked"]) or not row["tokens_equal"] or not row["difference"] <= 1e-5
+        if row["reused"] != bar(row["asked"])
+        or not row["tokens_equal"]
+        or not row["difference"] <= 1e-5
+        or (row["backend"] == WRITER["backend"] and not row["writers_bits"])
     ]
     return wrong + [
         f"{row['subpool']} on {row['tensor']} ranks: {row}"

@@ -15,8 +15,8 @@ def test_a_process_reuses_what_another_computed(tmp_path: Path) -> None:
     """Of each kind of state one family, and two ranks beside one."""
     backend = "reference" if find_spec("statehal_cpu") is None else "cpu"
     families = ("llama", "gpt_oss", "deepseek_v3", "qwen3_next")
-    found = made(tmp_path, families, [READERS[-1] | {"backend": backend}], RANK_READERS[1:2])
-    assert (len(found["models"]), len(found["ranks"])) == (4, 5)
+    found = made(tmp_path, families, [READERS[0], READERS[-1] | {"backend": backend}], RANK_READERS[1:2])
+    assert (len(found["models"]), len(found["ranks"])) == (8, 5)
     assert faults(found) == []
 
 
@@ -41,6 +41,7 @@ def test_the_table_can_fail() -> None:
         ("models", {"reused": 192}),
         ("models", {"tokens_equal": False}),
         ("models", {"difference": 2e-5}),
+        ("models", {"backend": "reference", "writers_bits": False}),
         ("models", {"difference": float("nan")}),
         ("ranks", {"reused": 192}),
         ("ranks", {"wrong": 1}),
