@@ -116,7 +116,7 @@ cpubench: $(CPU_STAMP) ## the CPU backend beside a copy and others, minutes: doc
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/cpu.py --publish $(ARGS)
 
 dist: $(STAMP) ## all wheels and source archives, into dist/
-	set -e; for project in $(DISTS); do $(BIN)/python -m build --no-isolation --outdir $(DIST) $$project; done
+	set -e; for project in $(DISTS); do $(BIN)/python -m build --no-isolation --sdist --wheel --outdir $(DIST) $$project; done
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .venv-oldest .venv-torch-npu .venv-triton-ascend $(DIST) $(SITE) build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

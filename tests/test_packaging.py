@@ -4,6 +4,7 @@ import email
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from email.message import Message
@@ -85,6 +86,20 @@ def test_a_wheel_holds_its_package_and_no_stray_file(dist: Path, project: Path) 
     assert f"{package.name}/py.typed" in held
     assert {Path(name).suffix for name in held - extensions} <= {".py", ".typed", ".json", ".pyi"}
     assert not [name for name in held if "tests" in Path(name).parts]
+
+
+@pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.parent.name if path.parent != ROOT else "statehal")
+def test_a_source_archive_holds_all_that_is_compiled_and_imported(dist: Path, project: Path) -> None:
+    """Wheels are made from the tree, so that what is compiled already is not compiled again."""
+    top = f"{wheel_stem(project)}/"
+    with tarfile.open(dist / f"{wheel_stem(project)}.tar.gz") as archive:
+        held = {member.name.removeprefix(top) for member in archive.getmembers() if member.isfile()}
+    package, native = package_dir(project), project.parent / "native"
+    sources = [*package.rglob("*"), *(native.rglob("*") if project.parent != ROOT else ())]
+    needed = {path.relative_to(project.parent).as_posix() for path in sources if path.is_file()}
+    needed = {name for name in needed if "__pycache__" not in name} | {"pyproject.toml"}
+    needed |= {"CMakeLists.txt"} if native.exists() else set()
+    assert needed <= held, sorted(needed - held)
 
 
 def metadata(dist: Path, project: Path, name: str = "METADATA") -> str:
