@@ -31,11 +31,19 @@ class Lanes(Generic[L]):
             given: list[L] = []
             ticket = threading.Event(), given
             self._waiting.append(ticket)
-        ticket[0].wait(timeout)
-        with self._lock:
-            if not given:
-                self._waiting.remove(ticket)
+        try:
+            ticket[0].wait(timeout)
+        except BaseException:  # an interrupt: what was given meanwhile is for the next
+            self._leave(ticket)
+            self.give(*given)
+            raise
+        self._leave(ticket)
         return given
+
+    def _leave(self, ticket: tuple[threading.Event, list[L]]) -> None:
+        with self._lock:
+            if not ticket[1]:
+                self._waiting.remove(ticket)
 
     def free(self) -> int:
         """How many nobody has."""

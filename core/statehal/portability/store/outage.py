@@ -16,6 +16,8 @@ _ANSWERS = (FileNotFoundError, PermissionError)
 class Outage:
     """Calls made through workers; once all have failed for ``wait_s``, one in ``retry_s`` is made and the rest fail.
 
+    For so long means from a first failure to a last one: a failure that nothing was asked after is no outage.
+
     Clients of networks try again by themselves, for seconds at each call; a batch of a thousand would take an hour to
     say that a server is gone. That something is not there, or not permitted, is an answer.
     """
@@ -25,7 +27,8 @@ class Outage:
         self._wait_s = wait_s
         self._retry_s = retry_s
         self._lock = threading.Lock()
-        self._since: float | None = None
+        self._since: float | None = None  # nothing but failures
+        self._failing_s = 0.0
         self._next_try = 0.0
 
     def answers(self, calls: Iterable[Callable[[], T]]) -> Iterator[T | Exception]:
@@ -44,12 +47,12 @@ class Outage:
     def _is_refused(self) -> bool:
         now = time.monotonic()
         with self._lock:
-            return self._since is not None and now - self._since >= self._wait_s and now < self._next_try
+            return self._is_out() and now < self._next_try
 
     def _may_ask(self) -> bool:
         now = time.monotonic()
         with self._lock:
-            if self._since is None or now - self._since < self._wait_s:
+            if not self._is_out():
                 return True
             if now < self._next_try:
                 return False
@@ -67,6 +70,10 @@ class Outage:
             self._next_try = now + self._retry_s
             if self._since is None:
                 self._since = now
+            self._failing_s = now - self._since
+
+    def _is_out(self) -> bool:
+        return self._since is not None and self._failing_s >= self._wait_s
 
 
 class _Refused(Exception):

@@ -94,11 +94,15 @@ class Workers(Generic[L]):
             self._lanes.give(lane)
             raise
         future: Future[T] = Future()
-        with self._lock:
-            if self._started < self._lanes.count:
-                self._started += 1
-                threading.Thread(target=_run, args=(self._work,), name="statehal-store", daemon=True).start()
-        self._work.put((future, call))
+        try:
+            with self._lock:
+                if self._started < self._lanes.count:
+                    threading.Thread(target=_run, args=(self._work,), name="statehal-store", daemon=True).start()
+                    self._started += 1
+        except RuntimeError as error:  # the system has no more threads for this process
+            future.set_exception(error)
+        else:
+            self._work.put((future, call))
         return _UnderWay(future, lane, time.monotonic() + self._wait_s)
 
     def _oldest(self, under_way: deque[_UnderWay]) -> Iterator[Any]:
