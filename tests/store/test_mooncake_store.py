@@ -177,20 +177,20 @@ def test_other_writers_may_order_and_pad_the_header_as_they_like(pad: int) -> No
 def test_a_call_that_hangs_is_an_outcome_in_time_and_touches_no_buffer_afterwards() -> None:
     client = FakeMooncake()
     store, refs = opened(client, wait_s=0.3, lanes=1), MADE.block(0)
-    assert all(store.put(items(refs)))
+    assert wait_until(lambda: all(store.put(items(refs))))
     go_on = threading.Event()
     client.faults = {name: lambda *arguments: until(go_on) for name in ("batch_get_into", "batch_is_exist")}
     wanted = buffers(refs)
     started = time.monotonic()
     outcomes = store.get(wanted)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert reasons(outcomes) == ["failed"] * 4
     assert outcomes[0].detail == "no answer in 0.3 s"
     started = time.monotonic()
     for _ in range(50):
         (outcome,) = store.exists(refs[:1])
         assert str(outcome.reason) == "failed"
-    assert time.monotonic() - started < 5, "each of fifty calls waited for the lane that hangs"
+    assert time.monotonic() - started < 10, "each of fifty calls waited for the lane that hangs"
     go_on.set()
     client.faults = {}
     assert wait_until(lambda: read(store, refs) == ["right"] * 4), "the store does not come back"
@@ -199,7 +199,7 @@ def test_a_call_that_hangs_is_an_outcome_in_time_and_touches_no_buffer_afterward
 
 def test_a_put_that_hangs_has_a_copy_of_its_payload() -> None:
     client = FakeMooncake()
-    store, ref = opened(client, wait_s=0.2), MADE.block(0)[0]
+    store, ref = opened(client, wait_s=2.0), MADE.block(0)[0]
     go_on = threading.Event()
     client.faults = {"batch_put_from": lambda *arguments: until(go_on)}
     buffer = bytearray(payload(ref))
@@ -223,13 +223,14 @@ def test_while_the_master_is_gone_nothing_is_asked_and_nothing_waits() -> None:
     client.faults = {name: each(-900) for name in ("batch_is_exist", "batch_get_into", "batch_put_from")}
     assert reasons(store.get(buffers(refs))) == ["failed"] * 4
     client.calls.clear()
+    started = time.monotonic()
     for _ in range(200):
         outcomes = store.get(buffers(refs))
         assert reasons(outcomes) == ["failed"] * 4
     assert "nowhere/none is away" in outcomes[0].detail
     assert "it is tried again every 0.2 s" in outcomes[0].detail
     assert "batch_get_into" not in client.calls
-    assert len(client.calls) < 20, "it is tried more often than said"
+    assert len(client.calls) <= 1 + (time.monotonic() - started) / 0.2, "it is tried more often than said"
     client.faults = {}
     assert wait_until(lambda: read(store, refs) == ["right"] * 4), "the store does not come back"
     assert client.closed == 0, "a client that is well again was thrown away"
@@ -285,13 +286,100 @@ def test_a_store_that_is_closed_answers_so_and_closes_its_client() -> None:
 
 def test_a_client_in_which_a_call_hangs_is_not_closed() -> None:
     client, go_on = FakeMooncake(), threading.Event()
-    store = opened(client, wait_s=0.1, lanes=1)
+    store = opened(client, wait_s=2.0, lanes=1)
     client.faults = {"batch_put_from": lambda *arguments: until(go_on)}
     assert reasons(store.put(items(MADE.block(0)))) == ["failed"] * 4
+    assert "batch_put_from" in client.calls
     store.close()
     assert client.closed == 0
     assert client.registered
     go_on.set()
+
+
+def test_a_client_that_the_background_asks_is_not_closed() -> None:
+    client, go_on, asked = FakeMooncake(), threading.Event(), threading.Event()
+    store, refs = opened(client, retry_s=0.0), MADE.block(0)
+    assert all(store.put(items(refs)))
+
+    def hangs(keys: Any) -> None:
+        asked.set()
+        until(go_on)
+
+    client.faults = {"batch_get_into": each(-900), "batch_is_exist": hangs}
+    assert reasons(store.get(buffers(refs))) == ["failed"] * 4
+    assert reasons(store.get(buffers(refs))) == ["failed"] * 4, "of which the second begins a try"
+    assert asked.wait(30)
+    store.close()
+    assert client.closed == 0
+    go_on.set()
+
+
+def test_who_comes_while_a_store_is_closed_gets_no_client() -> None:
+    client, refs = FakeMooncake(), MADE.block(0)
+    store = opened(client)
+    assert all(store.put(items(refs)))
+    are_idle, said = store._workers.are_idle, []
+
+    def comes_then() -> bool:
+        idle = are_idle()
+        said.extend(store.get(buffers(refs)))
+        return idle
+
+    store._workers.are_idle = comes_then  # type: ignore[method-assign]
+    client.calls.clear()
+    store.close()
+    assert {one.detail for one in said} == {"the store is closed"}
+    assert set(client.calls[:-1]) == {"unregister_buffer"}, client.calls
+    assert client.calls[-1] == "close"
+
+
+def test_where_no_thread_is_to_be_had_the_store_is_away_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuses)
+        store = opened(FakeMooncake())
+        outcomes = store.put(items(MADE.block(0)))
+    assert reasons(outcomes) == ["failed"] * 4
+    assert "can't start new thread" in outcomes[0].detail
+    assert wait_until(lambda: all(store.put(items(MADE.block(0)))))
+
+
+def test_a_part_that_is_evicted_while_parts_are_looked_at_is_none_of_the_others_business() -> None:
+    client = FakeMooncake()
+    store, refs = opened(client), MADE.block(0)
+    assert all(store.put(items(refs)))
+    client.values[name_of(refs[1])] += b"x"  # so that ``exists``, too, has to look inside
+    ranges = FakeMooncake.get_into_ranges
+
+    def evicted(pointers: Any, keys: Any, *rest: Any) -> Any:
+        if keys == [[name_of(refs[1])]]:
+            client.values.pop(name_of(refs[1]), None)
+        return ranges(client, pointers, keys, *rest)
+
+    client.faults = {"get_into_ranges": evicted}
+    assert reasons(store.exists(refs)) == ["None", "absent", "None", "None"]
+    client.values[name_of(refs[1])] = b"x" * 9000
+    assert all(store.put(items(refs))), "a part that is gone is stored again"
+    assert read(store, refs) == ["right"] * 4
+
+
+@pytest.mark.parametrize(("code", "reason"), [(-706, "busy"), (-708, "busy"), (-703, "failed"), (-4321, "failed")])
+def test_what_cannot_be_removed_is_not_replaced_and_the_put_says_so(code: int, reason: str) -> None:
+    """The client answers 0 to a put where a value is, and leaves that as it is."""
+    client = FakeMooncake()
+    store, refs = opened(client), MADE.block(0)
+    assert all(store.put(items(refs)))
+    client.values[name_of(refs[0])] = flipped(client.values[name_of(refs[0])], -1)
+    assert read(store, refs) == ["corrupt"] + ["right"] * 3
+    client.faults = {"batch_remove": each(code)}
+    outcomes = store.put(items(refs))
+    assert reasons(outcomes) == [reason] + ["None"] * 3
+    assert f"(code {code})" in outcomes[0].detail
+    client.faults = {}
+    assert all(store.put(items(refs)))
+    assert read(store, refs) == ["right"] * 4
 
 
 def test_memory_is_given_back_with_the_store() -> None:
@@ -346,7 +434,7 @@ def until(event: threading.Event) -> None:
     event.wait(30)
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if holds():

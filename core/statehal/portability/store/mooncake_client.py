@@ -9,7 +9,8 @@ from statehal.portability.store.outcome import Outcome, Reason, missed
 TOO_SHORT = -600
 """Invalid parameters: of a read, memory that is shorter than the value."""
 BEING_WRITTEN = -703
-_ABSENT = (BEING_WRITTEN, -704, -710, -712)  # what is still being written is not there yet
+NOT_THERE = (-704, -710, -712)
+_ABSENT = (BEING_WRITTEN, *NOT_THERE)  # what is still being written is not there yet
 _FULL = (-200,)
 _BUSY = (-706, -708)
 _GONE = (-900, -901, -1010)

@@ -57,8 +57,7 @@ class Connection:
             if self._closed:
                 raise Down("the store is closed")
             if self._trying is None and time.monotonic() >= self._next_try:
-                self._trying = threading.Thread(target=self._try, name="statehal-connect", daemon=True)
-                self._trying.start()
+                self._begin_try()
             raise Down(f"{self._master} is away: {self._why}; it is tried again every {self._retry_s:g} s")
 
     def lost(self, why: str) -> None:
@@ -79,13 +78,21 @@ class Connection:
             if not self._up:
                 logger.warning("%s is away: %s", self._master, self._why)
 
-    def close(self, *, leave: bool) -> None:
-        """Give the client up; ``leave`` closes it, in which no call may be under way."""
+    def close(self) -> MooncakeClient | None:
+        """Give the client to nobody from now on; returns it, unless the background is asking it something."""
         with self._lock:
             self._closed, self._up = True, False
             client, self._client = self._client, None
-        if client is not None and leave:
-            client.close()
+            return client if self._trying is None else None
+
+    def _begin_try(self) -> None:
+        trying = threading.Thread(target=self._try, name="statehal-connect", daemon=True)
+        try:
+            trying.start()
+        except RuntimeError as error:  # the system has no more threads for this process
+            self._why, self._next_try = str(error), time.monotonic() + self._retry_s
+        else:
+            self._trying = trying
 
     def _try(self) -> None:
         try:

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeAlias
 
-from statehal.portability.store.mooncake_client import BEING_WRITTEN, CallFailed, MooncakeClient, coded, is_gone
+from statehal.portability.store.mooncake_client import (
+    BEING_WRITTEN,
+    NOT_THERE,
+    CallFailed,
+    MooncakeClient,
+    coded,
+    is_gone,
+)
 from statehal.portability.store.outcome import DONE, Outcome
 from statehal.portability.store.part_format import PartFormat
 from statehal.portability.store.part_memory import StoredBytes
@@ -40,11 +47,15 @@ class Lane:
     def put(
         self, client: MooncakeClient, names: Sequence[str], sizes: Sequence[int], replaced: Sequence[str]
     ) -> list[int]:
-        """Store values that lie one after another in the memory; of each 0 or an error, and ``stored`` says more."""
+        """Store values that lie one after another in the memory; of each 0 or an error, and ``stored`` says more.
+
+        To put where there is a value is no error to the client, and changes nothing: what could not be removed is one.
+        """
         self._register(client)
-        if replaced:
-            client.batch_remove(list(replaced), True)
-        return _each(names, client.batch_put_from(list(names), self._pointers(sizes), list(sizes)))
+        removed = _each(replaced, client.batch_remove(list(replaced), True)) if replaced else []
+        kept = {name: code for name, code in zip(replaced, removed, strict=True) if code and code not in NOT_THERE}
+        codes = _each(names, client.batch_put_from(list(names), self._pointers(sizes), list(sizes)))
+        return [kept.get(name, code) for name, code in zip(names, codes, strict=True)]
 
     def stored(self, client: MooncakeClient, names: Sequence[str]) -> list[int]:
         """Whether values that were put can be read; of each 0 or an error.
@@ -73,9 +84,17 @@ class Lane:
             elif by_size and nbytes == form.file_bytes:
                 found.append(DONE)
             else:
-                source = self._stored(client, name, nbytes, form.head_bytes)
-                found.append(look_part(source, nbytes, form, key, must_check=True))
+                found.append(self._look_inside(client, name, nbytes, form, key))
         return found
+
+    def _look_inside(self, client: MooncakeClient, name: str, nbytes: int, form: PartFormat, key: str) -> Outcome:
+        try:
+            source = self._stored(client, name, nbytes, form.head_bytes)
+            return look_part(source, nbytes, form, key, must_check=True)
+        except CallFailed as error:  # evicted since its length was asked, say: none of the others' business
+            if is_gone(error.code):
+                raise
+            return coded("exists", error.code)
 
     def read(self, client: MooncakeClient, name: str, form: PartFormat, key: str) -> tuple[Outcome, bytearray]:
         """A value of any length, piece by piece, checked."""

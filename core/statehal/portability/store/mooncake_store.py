@@ -103,7 +103,7 @@ class MooncakeStore:
         return self._report.outcomes("exists", self._look("exists", [(ref, self._forms.of(ref)) for ref in refs]))
 
     def put(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
-        """As ``BlockStore.put``; what does not fit and lies in the way is removed."""
+        """As ``BlockStore.put``; what does not fit and lies in the way is removed first, even if the put then fails."""
         made = self._forms.with_views(items, writable=False)
         outcomes = self._look("put", [(ref, form) for ref, form, _ in made])
         wanted = [
@@ -153,13 +153,13 @@ class MooncakeStore:
     def close(self) -> None:
         """Leave the cluster, with this process's own segment; every outcome is ``FAILED`` from then on.
 
-        It may take seconds where the master is gone. A client in which a call hangs is left to itself.
+        It may take seconds where the master is gone. A client in which a call is under way is left to itself.
         """
-        idle = self._workers.are_idle()
-        if idle:
+        client = self._connection.close()
+        if client is not None and self._workers.are_idle():  # asked when nobody gets the client any more
             for lane in self._lanes:
                 lane.release()
-        self._connection.close(leave=idle)
+            client.close()
 
     def __enter__(self) -> "MooncakeStore":
         return self
