@@ -88,8 +88,8 @@ class Cluster:
         self.process.send_signal(signal.SIGCONT)
 
     def store(self, **options: Any) -> MooncakeStore:
-        """A store of this process, which holds no memory of the cluster's."""
-        return MooncakeStore(self.master, self.metadata, buffer_bytes=1 << 20, **options)
+        """A store of this process, which holds no memory of the cluster's; it waits for a machine that is slow."""
+        return MooncakeStore(self.master, self.metadata, **{"buffer_bytes": 1 << 20, "wait_s": 60.0} | options)
 
     def end(self) -> None:
         for process in self._running:

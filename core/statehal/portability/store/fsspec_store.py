@@ -133,11 +133,12 @@ class FsspecStore:
             outcome, payload = answer
             if outcome:
                 view[:] = payload
+        path = self._path(ref)
         if outcome:
+            self._corrupt.discard(path)
             self._tally.add("bytes", "read", form.file_bytes)
         if outcome.reason is not Reason.CORRUPT:
             return outcome
-        path = self._path(ref)
         self._corrupt.add(path)
         return self._report.corrupt(missed(Reason.CORRUPT, f"{path}: {outcome.detail}"))
 
