@@ -174,3 +174,25 @@ def test_an_out_that_does_not_fit_is_refused_and_not_written(wrong: str) -> None
     with pytest.raises(ArgumentError, match=f"^{re.escape(expected)}$"):
         sub.kernel_ids(virtual, out)
     assert not bool(out.tensor.any())
+
+
+def test_ids_that_pass_int32_are_written_to_no_int32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a pool of many gigabytes: cut off they would name rows of others."""
+    pool = make(full(), swa())
+    sub, virtual = pool["full"], pool.alloc(6).token_ids()
+    narrow = sub.kernel_buffer(6, dtype=torch.int32)
+    monkeypatch.setattr(sub, "_wide", True)
+    text = "kernel_ids of 'full': its ids pass int32 (fix: pass {} of int64, not torch.int32)"
+    with pytest.raises(ArgumentError, match=f"^{re.escape(text.format('out'))}$"):
+        sub.kernel_ids(virtual, narrow)
+    assert not narrow.tensor.any()
+    with pytest.raises(ArgumentError, match=f"^{re.escape(text.format('ids'))}$"):
+        sub.kernel_ids(virtual.space.assume(virtual.tensor.int()))
+    assert sub.kernel_ids(virtual, sub.kernel_buffer(6)).tensor.any()
+
+
+def test_a_buffer_for_kernel_ids_holds_ids() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"^kernel_buffer of 'full': dtype is torch.int16: expected torch.int32 or "
+    ):
+        make(full())["full"].kernel_buffer(4, dtype=torch.int16)

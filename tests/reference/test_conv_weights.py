@@ -116,6 +116,24 @@ def test_a_prepared_value_of_an_inference_tensor_is_made_every_time() -> None:
             assert torch.equal(prepared.get(), torch.full((3,), 2 * value))
 
 
+def test_what_changes_while_a_value_is_made_is_seen_afterwards() -> None:
+    """As another thread may change a weight."""
+    weight, made = torch.ones(3), []
+
+    def make(tensor: torch.Tensor) -> float:
+        value = float(tensor.sum())
+        made.append(value)
+        if len(made) < 3:
+            weight.add_(1)
+        return value
+
+    prepared = Prepared(make, weight)
+    prepared.get()
+    assert prepared.get() == 9.0
+    prepared.get()
+    assert made == [3.0, 6.0, 9.0]
+
+
 def test_a_failure_leaves_no_stale_value_behind() -> None:
     def make(tensor: torch.Tensor) -> int:
         if tensor.sum() > 3:

@@ -227,7 +227,7 @@ class ConvArguments:
         if self._space.pool is None or self._space.pool.copies_pending:
             return None
         ids = slots.tensors[self._page]
-        return ids if ids.dim() == 1 and ids.device == self._device else None
+        return ids if ids.dim() == 1 and ids.dtype in INDEX and ids.device == self._device else None
 
     def _plain_rows(self, x: Tensor, count: int | None, out: Tensor | None) -> bool:
         """Whether nothing is the matter with rows ``[count, channels]`` and their output; as of ``_plain``.

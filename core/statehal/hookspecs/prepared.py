@@ -30,8 +30,8 @@ class Prepared(Generic[T]):
     def __init__(self, make: "Callable[..., T]", *tensors: "Tensor | None") -> None:
         self._make = make
         self._tensors = tensors
+        self._stamps = self._look()  # before ``make``, so that ``get`` sees what another thread changes meanwhile
         self._value = make(*tensors)
-        self._stamps = self._look()
 
     def get(self) -> T:
         """The value for the tensors as they are now; what ``make`` raises leaves the earlier value unused."""
@@ -45,8 +45,9 @@ class Prepared(Generic[T]):
                 or tensor.shape != shape
                 or tensor.stride() != strides
             ):
+                stamps = self._look()
                 self._value = self._make(*self._tensors)
-                self._stamps = self._look()
+                self._stamps = stamps
                 break
         return self._value
 

@@ -99,10 +99,8 @@ class SubPool:
         if self.pool.pending:
             self.pool.flush()
         ids = virtual.tensors[0]
-        if self._wide and ids.dtype != torch.int64:
-            raise ArgumentError(
-                f"kernel_ids of {self.name!r}: its ids pass int32 (fix: pass int64 ids, not {ids.dtype})"
-            )
+        if self._wide:
+            self._require_wide("ids", virtual)
         if self.pool.checking:
             require_allotted(self, unit, ids)
         if out is None:
@@ -112,13 +110,30 @@ class SubPool:
             if not isinstance(out, KernelIds) or not kernel.same(out.space) or out.shape != ids.shape:
                 got = repr(out) if isinstance(out, KernelIds) else f"a bare {type(out).__name__}"
                 raise ArgumentError(f"out is {got}: expected {kernel} of shape {tuple(ids.shape)}, from kernel_buffer")
+            if self._wide:
+                self._require_wide("out", out)
             outs = out.tensors
         self.pool.ops.translate(ids, self.table, self.page_size, multipliers, outs, unit)
         out.renew(self.pool.present)
         return out
 
+    def _require_wide(self, name: str, ids: VirtualIds | KernelIds) -> None:
+        for tensor in ids.tensors:
+            if tensor.dtype != torch.int64:
+                raise ArgumentError(
+                    f"kernel_ids of {self.name!r}: its ids pass int32 (fix: pass {name} of int64, not {tensor.dtype})"
+                )
+
     def kernel_buffer(self, *shape: int, unit: str = "tokens", dtype: torch.dtype = torch.int64) -> KernelIds:
-        """Kernel ids, all padding, whose tensors keep their addresses: an ``out`` for ``kernel_ids``."""
+        """Kernel ids, all padding, whose tensors keep their addresses: an ``out`` for ``kernel_ids``.
+
+        Raises:
+            ArgumentError: ``dtype`` is neither int32 nor int64.
+        """
+        if dtype not in (torch.int32, torch.int64):
+            raise ArgumentError(
+                f"kernel_buffer of {self.name!r}: dtype is {dtype}: expected torch.int32 or torch.int64"
+            )
         tensors = tuple(torch.zeros(shape, dtype=dtype, device=self.pool.device) for _ in self.forms)
         return KernelIds(self.space("kernel", unit), tensors, self.pool.present)
 

@@ -81,11 +81,13 @@ def calls(hal: Binding, pool: StatePool, tokens: KernelIds, latents: KernelIds, 
     }
 
 
-def scene(backend: str, *, ids_on: str = "cpu") -> dict[str, Call]:
+def scene(backend: str, ids_as: str | torch.dtype = "cpu") -> dict[str, Call]:
     hal = bind("cpu", backend)
     pool = pool_of(hal, KV, LATENT, CONV)
     made = (tokens_of(pool, "kv"), tokens_of(pool, "mla"), pool["conv"].kernel_ids(pool.alloc(3, "conv").page_ids()))
-    tokens, latents, slots = (one.space.assume(*(part.to(ids_on) for part in one.tensors)) for one in made)
+    tokens, latents, slots = (
+        KernelIds(one.space, [part.to(ids_as) for part in one.tensors], one.epoch) for one in made
+    )
     return calls(hal, pool, tokens, latents, slots)
 
 
@@ -95,8 +97,18 @@ METHODS = sorted(scene("reference"))
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 @pytest.mark.parametrize("method", METHODS)
 def test_ids_on_another_device(backend: str, method: str) -> None:
-    call = scene(backend, ids_on="meta")[method]
+    call = scene(backend, "meta")[method]
     with pytest.raises(ArgumentError, match=r" is torch.int\d\d \[\d+\] on meta: expected int32 or int64 .* on cpu$"):
+        call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.bool], ids=str)
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("method", METHODS)
+def test_ids_of_another_dtype(backend: str, method: str, dtype: torch.dtype) -> None:
+    """As a cast of all tensors of a tree leaves them; their bytes would be read as ids of 32 bits."""
+    call = scene(backend, dtype)[method]
+    with pytest.raises(ArgumentError, match=rf" is {dtype} \[\d+\] on cpu: expected int32 or int64 .* on cpu$"):
         call()
 
 
