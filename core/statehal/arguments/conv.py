@@ -8,6 +8,7 @@ from torch import Tensor
 from statehal.arguments.tensors import (
     INDEX,
     describe,
+    may_be_written,
     require_index,
     require_layer,
     require_out,
@@ -250,7 +251,7 @@ class ConvArguments:
             or not out.is_contiguous()
         ):
             return False
-        return not out.is_inference()
+        return may_be_written(out)
 
     def _plain_index(self, tensor: Tensor, count: int) -> bool:
         """Whether nothing is the matter with an index tensor ``[count]``; as of ``_plain``."""

@@ -128,3 +128,25 @@ def test_the_default_device_has_no_say_in_memory_of_the_host() -> None:
         rows, pinned = memory.gather(view, ids), memory.alloc_pinned(8)
     assert rows.tolist() == [[1.0] * 4, [0.0] * 4]
     assert (pinned.device.type, pinned.dtype, pinned.shape) == ("cpu", torch.uint8, (8,))
+
+
+def test_ids_with_fewer_tensors_than_address_forms() -> None:
+    hal = bind("cpu", "cpu")
+    pool = pool_of(hal, Attention("kv", (0, 1), kv_heads=HEADS, head_dim=DIM, v_head_dim=DIM // 2, dtype="bfloat16"))
+    ids, before = tokens_of(pool, "kv"), pool.buffer.clone()
+    assert len(ids.tensors) == 2
+    some = KernelIds(ids.space, ids.tensors[:1], ids.epoch)
+    with pytest.raises(IndexError, match="no tensor for an address form of the sub-pool"):
+        hal.kv(pool["kv"]).write(0, some, ROWS, ROWS[:, :, : DIM // 2].contiguous())
+    assert torch.equal(pool.buffer, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.float32, torch.bool], ids=str)
+def test_translation_reads_and_writes_ids_alone(dtype: torch.dtype) -> None:
+    memory, ids = bind("cpu", "cpu").memory, torch.ones(4, dtype=torch.int64)
+    out, other = torch.zeros(4, dtype=torch.int64), torch.zeros(4, dtype=dtype)
+    for source, outs in ((other, (out,)), (ids, (out, other))):
+        with pytest.raises(TypeError, match="ids are of int32 or int64"):
+            memory.translate(source, None, 1, (1,) * len(outs), outs, "tokens")
+    assert not out.any()
+    assert not other.any()

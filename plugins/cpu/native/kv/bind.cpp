@@ -63,6 +63,7 @@ struct Layer {
 
 // Ids of several axes that one stride does not lead through are copied; `held` keeps the copies.
 Ids ids_of(const nb::tuple& forms, int form, std::vector<nb::object>& held) {
+  if (static_cast<size_t>(form) >= forms.size()) throw nb::index_error("ids have no tensor for an address form of the sub-pool");
   const nb::object tensor = forms[static_cast<size_t>(form)];
   Tensor ids = tensor_of(tensor);
   if (ids.axes != 1) {

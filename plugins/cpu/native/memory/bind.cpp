@@ -31,10 +31,15 @@ void on_items(void (*kernel)(const Call&, int64_t, int64_t), const Call& call, i
   parallel_for(items, grain, threads, [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
 }
 
-// Of a tensor on one axis.
-Ids ids_of(nb::handle tensor) {
+Tensor indices_of(nb::handle tensor) {
   const Tensor ids = tensor_of(tensor);
   if (ids.dtype != Dtype::int32 && ids.dtype != Dtype::int64) throw nb::type_error("ids are of int32 or int64");
+  return ids;
+}
+
+// Of a tensor on one axis.
+Ids ids_of(nb::handle tensor) {
+  const Tensor ids = indices_of(tensor);
   return {ids.data, ids.axes ? ids.strides[0] : 1, ids.wide()};
 }
 
@@ -85,13 +90,13 @@ void translate(
   int shift = 0;
   while ((int64_t{1} << shift) < page) ++shift;
   if ((int64_t{1} << shift) != page) shift = -1;
-  const Tensor from = tensor_of(ids);
+  const Tensor from = indices_of(ids);
   if (!from.numel()) return;
   Walk walk{numbers(from.shape, from.axes), {numbers(from.strides, from.axes)}};
   std::vector<Form> forms;
   std::vector<Tensor> to;
   for (size_t n = 0; n < outs.size(); ++n) {
-    to.push_back(tensor_of(outs[n]));
+    to.push_back(indices_of(outs[n]));
     forms.push_back({nullptr, 1, to[n].wide(), nb::cast<int64_t>(multipliers[n])});
     walk.strides.push_back(numbers(to[n].strides, to[n].axes));
   }
