@@ -17,6 +17,7 @@ from statehal.errors import MissingDependency
 from statehal.portability.store import MooncakeStore
 from statehal.portability.store.mooncake_client import client_class
 
+_LEASE = "60s"  # one that ends while a value is read is a failure, and a process may stand still for a while
 # The kernel ends what is started here when the test's process dies, however it dies.
 _WITH_PARENT = "import ctypes, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
 _MASTER = _WITH_PARENT + "import os; os.execv(sys.argv[1], sys.argv[1:])"
@@ -46,9 +47,8 @@ class Cluster:
         metadata: its metadata server's.
     """
 
-    def __init__(self, log: Path, segment_bytes: int, lease: str) -> None:
+    def __init__(self, log: Path, segment_bytes: int) -> None:
         self._log = log
-        self._lease = lease
         self._ports = free_ports(3)
         self.master = f"127.0.0.1:{self._ports[0]}"
         self.metadata = f"http://127.0.0.1:{self._ports[1]}/metadata"
@@ -67,7 +67,7 @@ class Cluster:
             _MASTER, str(Path(mooncake.__file__).with_name("mooncake_master")),
             f"-rpc_port={rpc}", "-rpc_address=127.0.0.1", "-enable_http_metadata_server=true",
             "-http_metadata_server_host=127.0.0.1", f"-http_metadata_server_port={metadata}",
-            f"-metrics_port={metrics}", "-metrics_host=127.0.0.1", f"-default_kv_lease_ttl={self._lease}",
+            f"-metrics_port={metrics}", "-metrics_host=127.0.0.1", f"-default_kv_lease_ttl={_LEASE}",
         )  # fmt: skip
         for port in (rpc, metadata):
             self._wait_for(port)
@@ -125,9 +125,9 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def cluster(folder: Path, *, segment_bytes: int = 64 << 20, lease: str = "1s") -> Iterator[Cluster]:
+def cluster(folder: Path, *, segment_bytes: int = 64 << 20) -> Iterator[Cluster]:
     """A cluster, which is ended with the block, and with this process."""
-    made = Cluster(folder / "mooncake.log", segment_bytes, lease)
+    made = Cluster(folder / "mooncake.log", segment_bytes)
     try:
         yield made
     finally:

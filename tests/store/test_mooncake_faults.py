@@ -48,7 +48,7 @@ def test_what_another_process_stored_is_found(made: Cluster) -> None:
 
 def test_a_full_cluster_says_so_and_loses_nothing(tmp_path: Path) -> None:
     require_mooncake()
-    with cluster(tmp_path, segment_bytes=16 << 20, lease="60s") as made, made.store() as store:
+    with cluster(tmp_path, segment_bytes=16 << 20) as made, made.store() as store:
         large = scene(object_tokens=8192)  # parts of 1 MiB
         refs = [ref for block in large.blocks(5) for ref in block]
         outcomes = [str(one.reason) for one in store.put(items(refs))]
