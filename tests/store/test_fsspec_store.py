@@ -17,6 +17,7 @@ from statehal.errors import ArgumentError, MissingDependency
 from statehal.portability.store import FileStore, FsspecStore, PartRef
 from statehal.portability.store.directory import MARKER
 from store.object_servers import s3_filesystem, s3_server
+from store.programs import run
 from store.scene import flipped, items, parse, payload, read, rewritten, scene
 
 pytestmark = pytest.mark.xdist_group("object-servers")
@@ -281,6 +282,27 @@ def test_where_puts_are_not_whole_nobody_sees_half_a_part(method: str) -> None:
     assert all(store.put(items(refs)))
     assert {path for name, path in filesystem.calls if name == "pipe_file" and "/temporary/" not in path} == set()
     assert read(store, refs) == ["right"] * 4
+
+
+FORKS = """
+import os
+from statehal.portability.store import FsspecStore
+from store.scene import items, read, scene
+refs, store = scene().block(0), FsspecStore("memory://forks")
+assert all(store.put(items(refs)))
+child = os.fork()
+if not child:
+    for outcome in [*store.put(items(scene().block(1))), *store.exists(refs)]:
+        print(outcome.reason, outcome.detail, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(read(store, refs) == ["right"] * 4)
+"""
+
+
+def test_in_a_forked_process_a_store_says_what_to_do_and_waits_for_nothing() -> None:
+    text = "failed Forked: the store was opened before a fork (fix: open it in this process)"
+    assert run(FORKS).splitlines() == [text] * 8 + ["True"]
 
 
 def test_arguments_that_no_store_could_serve_are_refused() -> None:

@@ -1,5 +1,6 @@
 """Calls that may take for ever, made by threads that nobody waits for longer than agreed."""
 
+import os
 import queue
 import threading
 import time
@@ -22,6 +23,10 @@ class Unanswered(Exception):
 
 class Occupied(Exception):
     """A call was not made, because all lanes were taken; inside the store only."""
+
+
+class Forked(Exception):
+    """A call was not made, because the threads are the parent process's; inside the store only."""
 
 
 class _UnderWay(NamedTuple):
@@ -48,17 +53,21 @@ class Workers(Generic[L]):
         self._wait_s = wait_s
         self._lock = threading.Lock()
         self._started = 0
+        self._process = os.getpid()
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         # threads have no hold on this object, and end with it
         weakref.finalize(self, _end, self._work, self._lanes.count).atexit = False
 
     def answers(self, jobs: Iterable[Callable[[L], Callable[[], T]]]) -> Iterator[T | Exception]:
-        """What each call returned or raised, in order, or ``Unanswered`` or ``Occupied``; some are under way at a time.
+        """What each call returned or raised, in order, or an exception of this module; some are under way at a time.
 
         Args:
             jobs: each makes a call of a lane, in this thread and when the lane is there. Where all lanes are taken and
                 stay so for ``wait_s``, the rest of the jobs is not done.
         """
+        if os.getpid() != self._process:
+            yield from (Forked("the store was opened before a fork (fix: open it in this process)") for _ in jobs)
+            return
         under_way: deque[_UnderWay] = deque()
         remaining, patience = iter(jobs), self._wait_s
         try:
