@@ -1,12 +1,13 @@
 """Pins by hand: what a pin keeps, from whom, and until when."""
 
 import re
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 from pool.build import full, make, page_bytes, physical, slots, snapshot, swa
-from statehal.errors import ArgumentError, DoubleFree, ForeignPages, PoolCorrupt, UseAfterFree
+from statehal.errors import ArgumentError, DoubleFree, ForeignPages, PoolCorrupt, UseAfterFree, WrongIdSpace
 
 
 def test_a_pinned_page_is_not_handed_out_again_though_its_holder_frees_it() -> None:
@@ -200,6 +201,45 @@ def test_pins_of_parts_are_given_back_one_by_one() -> None:
     pool.unpin([pins[0], *pins[2:]])
     assert pages.holders == (1,) * 5
     pool.check()
+
+
+def test_parts_that_make_no_sense_are_refused_before_any_page_is_pinned() -> None:
+    pool = make(full(), swa())
+    pages, alone = pool.alloc(16), pool.alloc(4, "full")
+    before = snapshot(pool), pages.holders
+
+    def interrupted() -> Iterator[range]:
+        yield range(1)
+        raise ZeroDivisionError
+
+    for wrong in (1, range(0, 4, 2), range(-1, 2), slice(0, 1)):
+        text = f"a part of pages to pin is {wrong!r}: expected a range of page indices, in steps of 1"
+        with pytest.raises(ArgumentError, match=f"^{re.escape(text)}$"):
+            pool.pin_each(pages, [range(2), wrong])  # type: ignore[list-item]
+    with pytest.raises(ZeroDivisionError):
+        pool.pin_each(pages, interrupted())
+    with pytest.raises(ForeignPages, match=r"^a handle of 'tokens' has no pages in \['swa'\] to pin$"):
+        pool.pin(alone, ("full", "swa"))
+    assert (snapshot(pool), pages.holders) == before
+    assert [member.name for member, _ in pool.pin(alone).pages] == ["full"]
+    pool.check()
+
+
+def test_with_checking_ids_of_pages_that_only_a_pin_holds_are_not_translated_again() -> None:
+    """Who writes to a request that was given back would change what a copy of it reads."""
+    pool = make(full(), swa(), check=True)
+    pages, others = pool.alloc(8), pool.alloc(4)
+    ids = pages.token_ids()
+    pin = pool.pin(pages)
+    pool["full"].kernel_ids(ids)
+    pool.free(pages)
+    text = rf"^kernel_ids of 'full': nobody holds pages \[{pages.ids[0]}, {pages.ids[1]}\] there, so what is written to"
+    with pytest.raises(WrongIdSpace, match=text):
+        pool["full"].kernel_ids(ids)
+    pool["full"].kernel_ids(others.token_ids())
+    pool.unpin(pin)
+    with pytest.raises(WrongIdSpace, match=text):
+        pool["full"].kernel_ids(ids)
 
 
 def test_the_proof_notices_pins_that_do_not_add_up() -> None:

@@ -78,7 +78,7 @@ def require_one_token(sub: "SubPool", key: SpaceKey, tensors: Sequence[torch.Ten
 
 
 def require_allotted(sub: "SubPool", unit: str, ids: torch.Tensor) -> None:
-    """Refuse virtual ids of pages that nobody holds, or that were never allocated in this sub-pool.
+    """Refuse virtual ids of pages that nobody but a pin holds, or that were never allocated in this sub-pool.
 
     Ids of an evicted page pass: they translate to the sink, as intended.
 
@@ -88,6 +88,8 @@ def require_allotted(sub: "SubPool", unit: str, ids: torch.Tensor) -> None:
     family, size = sub.family, sub.page_size if unit == "tokens" else 1
     refs = zip(*(member.refs for member in family.members), strict=True)
     held = torch.tensor([any(counts) for counts in refs], device="cpu")
+    for v in {v for member in family.members for v in member.pins}:
+        held[v] = any(member.is_held(v) for member in family.members)
     allotted = torch.tensor(family.allotted, device="cpu").bitwise_and(sub.member.bit).bool()
     pages = ids.detach().cpu().long().div(size, rounding_mode="floor")
     real = (pages > 0) & (pages < family.num_virtual)

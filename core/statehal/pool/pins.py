@@ -28,13 +28,16 @@ class Pin:
         return f"Pin({self.family.name}: { ({member.name: list(ids) for member, ids in self.pages}) })"
 
 
-def pin(family: "Family", pages: Pages, parts: Iterable[range], members: Sequence[Member]) -> list[Pin]:
-    """Add a holder to each of the parts, in those of the members in which each page is held."""
-    foreign = [member.name for member in members if member not in family.members]
+def pin(family: "Family", pages: Pages, parts: Iterable[range], members: Sequence[Member] | None) -> list[Pin]:
+    """Add a holder to each of the parts, in those of the members in which each page is held; ``None``: in all."""
+    lease, bounds = pages.lease, pages.bounds
+    if members is None:
+        members = [member for member in family.members if lease.mask & member.bit]
+    foreign = [one.name for one in members if one not in family.members or not lease.mask & one.bit]
     if foreign:
         raise ForeignPages(f"a handle of {family.name!r} has no pages in {foreign} to pin")
+    parts = [_require_part(part) for part in parts]  # all of them, before the first page is pinned
     family.validate(pages)
-    lease, bounds = pages.lease, pages.bounds
     made = []
     for part in parts:
         part = bounds[part.start : part.stop]
@@ -48,6 +51,12 @@ def pin(family: "Family", pages: Pages, parts: Iterable[range], members: Sequenc
         made.append(Pin(family, tuple(chosen)))
     family.pins.update(made)
     return made
+
+
+def _require_part(value: object) -> range:
+    if not isinstance(value, range) or value.step != 1 or value.start < 0:
+        raise ArgumentError(f"a part of pages to pin is {value!r}: expected a range of page indices, in steps of 1")
+    return value
 
 
 def unpin(one: Pin) -> None:

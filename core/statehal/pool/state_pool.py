@@ -223,10 +223,16 @@ class StatePool:
         return self.pin_each(pages, [range(len(pages))], subpools)[0]
 
     def pin_each(self, pages: Pages, parts: Iterable[range], subpools: str | Iterable[str] | None = None) -> list[Pin]:
-        """A pin of its own for each part of a handle, given as page indices; as ``pin``, and checked once for all."""
+        """A pin of its own for each part of a handle, given as page indices; as ``pin``, and checked once for all.
+
+        What of a part lies past the end of the handle is left out.
+
+        Raises:
+            ArgumentError: a part is no range of indices from 0 on, in steps of 1; nothing was pinned.
+        """
         family = self._family(pages)
         names = (subpools,) if isinstance(subpools, str) else subpools
-        members = family.members if names is None else [self[name].member for name in names]
+        members = None if names is None else [self[name].member for name in names]
         return pin(family, pages, parts, members)
 
     def unpin(self, pins: Pin | Iterable[Pin]) -> None:
