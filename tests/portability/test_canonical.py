@@ -1,6 +1,7 @@
 """Objects are the model's bytes in canonical order, whatever pool they come from; and back, and no byte beside them."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -17,9 +18,10 @@ from portability.images import (
     token_bytes,
 )
 from portability.models import BY_NAME, CONV_LAYOUTS, MODELS, Model, layouts_of
+from statehal import bind
 from statehal.errors import ArgumentError, StepError
 from statehal.pool import SubPool
-from statehal.portability import CanonicalState, Grouping, RankSubPool, Topology
+from statehal.portability import CanonicalState, Conversion, Grouping, RankSubPool, Topology
 
 TOKENS = 12
 TOKEN_CASES = [
@@ -244,9 +246,31 @@ def test_a_point_is_one_slot() -> None:
         state.restore(slots[0], [])
 
 
-def test_a_slot_between_a_step_and_its_commit_is_no_point() -> None:
-    from statehal import bind
+def test_with_checking_a_slot_that_a_copy_reads_is_not_written_over() -> None:
+    hal = bind("cpu", "reference", check=True)
+    model = BY_NAME["gdn"]
+    pool = make_pool([model.spec], "ring", 16, tokens=1, hal=hal)
+    slot, other = pool.alloc(1, "gdn"), pool.alloc(1, "gdn")
+    state = state_of(pool["gdn"], model)
+    held = RankSubPool(pool["gdn"], [model.spec], None, 0, Grouping.of([model.spec], object_tokens=TOKENS))
+    conversion = Conversion(hal, held, held)
+    state.restore(slot, [noise(state.object.nbytes)])
+    pin, before = pool.pin(slot), raw(pool.buffer)
+    calls: list[tuple[Callable[[], None], str]] = [
+        (lambda: state.restore(slot, [noise(state.object.nbytes, 1)]), "restore of"),
+        (lambda: conversion.copy(other, slot), "conversion to"),
+    ]
+    for call, where in calls:
+        with pytest.raises(ArgumentError, match=rf"^{where} 'gdn': slot \d+ is pinned, because a copy reads or"):
+            call()
+    assert raw(pool.buffer) == before
+    conversion.copy(slot, other)
+    pool.unpin(pin)
+    conversion.copy(other, slot)
+    state.restore(slot, [noise(state.object.nbytes, 1)])
 
+
+def test_a_slot_between_a_step_and_its_commit_is_no_point() -> None:
     hal = bind("cpu", "reference", check=True)
     model = BY_NAME["gdn"]
     pool = make_pool([model.spec], "ring", 16, tokens=1, hal=hal)

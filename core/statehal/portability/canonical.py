@@ -9,6 +9,7 @@ from torch import Tensor
 
 from statehal.arguments.tensors import describe
 from statehal.binding import Binding
+from statehal.binding.checks.values import require_unpinned
 from statehal.errors import ArgumentError
 from statehal.ids import VirtualIds
 from statehal.pool import Pages
@@ -94,7 +95,8 @@ class CanonicalState:
             resume: leave what lies before ``first_token`` in its page: an earlier call wrote it.
 
         Raises:
-            ArgumentError: the handle does not hold the tokens, or a buffer does not fit; nothing was written.
+            ArgumentError: the handle does not hold the tokens, or a buffer does not fit, or checking is on and the slot
+                is pinned; nothing was written.
         """
         for buffer in objects:
             self._require_buffer(buffer)
@@ -107,6 +109,8 @@ class CanonicalState:
         else:
             return
         where = self.locate(pages, first_token, stop, writing=True)
+        if self._sub.spec.kind == "slots" and self._sub.pool.checking:
+            require_unpinned(f"restore of {self._sub.name!r}", self._sub, where.physical.cpu())
         for start, buffer in zip(range(first_token, stop, self._tokens), objects, strict=True):
             self.write(where, start, buffer)
         self.blank_edges(where, resume=resume)

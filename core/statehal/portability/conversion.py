@@ -4,6 +4,7 @@ from collections.abc import Collection
 from math import gcd
 
 from statehal.binding import Binding
+from statehal.binding.checks.values import require_unpinned
 from statehal.errors import ArgumentError
 from statehal.pool import Pages
 from statehal.portability.copy_plan import Move, Pair, moves
@@ -11,7 +12,7 @@ from statehal.portability.move_rows import PoolRows, UnitIds
 from statehal.portability.parts import Piece
 from statehal.portability.rank_subpool import RankSubPool
 from statehal.portability.sections import Section, sections
-from statehal.portability.unit_ids import live_units, require_held, token_units
+from statehal.portability.unit_ids import live_units, page_numbers, require_held, token_units
 
 
 class Conversion:
@@ -64,7 +65,7 @@ class Conversion:
             to_token: where it is written.
 
         Raises:
-            ArgumentError: a handle does not hold the tokens.
+            ArgumentError: a handle does not hold the tokens; or checking is on, and the slot that is written is pinned.
             StepError: checking is on, and a slot is between an operation and its commit.
         """
         a, b = self._source.subpool, self._destination.subpool
@@ -74,6 +75,8 @@ class Conversion:
             if tokens != 1:
                 raise ArgumentError(f"copy of {tokens} slots of {a.name!r}: expected one slot of each handle")
             read = live_units(self._memory, a, source[from_token], "conversion")
+            if b.pool.checking:
+                require_unpinned(f"conversion to {b.name!r}", b, page_numbers(b, destination[to_token], 0, 1).cpu())
             written = live_units(self._memory, b, destination[to_token], "conversion")
             self._run(self._bulk, read, written)
             return
