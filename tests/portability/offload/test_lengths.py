@@ -1,5 +1,8 @@
 """After which lengths a request can go on, against a token by token oracle."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 from portability.offload.oracle import can_go_on
 from statehal.errors import ArgumentError
 from statehal.portability.offload import Need, Prefix, chunk_ends, longest_common, usable_lengths
-from statehal.portability.store import block_keys
+from statehal.portability.store import block_key, block_keys
 from statehal.spec import Attention, ConvRecurrent, Latent
 
 NEEDS = st.one_of(
@@ -95,6 +98,18 @@ def test_a_prefix_that_grows_has_the_keys_of_its_tokens(tokens: list[int], size:
         done += step
         assert len(prefix) == done
     assert prefix.keys == block_keys(tokens, size, adapter="a", salt=b"s")
+
+
+@pytest.mark.parametrize("kind", [list, tuple, bytes, bytearray, iter, lambda tokens: memoryview(bytes(tokens))])
+def test_bytes_are_tokens_one_each(kind: Callable[[list[int]], Any]) -> None:
+    """Of a model that reads bytes: eight of them are not one token of 64 bits."""
+    tokens = list(range(65, 84))
+    expected = block_keys(tokens, 8)
+    prefix = Prefix(kind(tokens), object_tokens=8)
+    assert (len(prefix), prefix.keys) == (19, expected)
+    if kind is not iter:
+        assert block_keys(kind(tokens), 8) == expected
+        assert block_key(kind(tokens[:8])) == expected[0]
 
 
 def test_a_prefix_refuses_what_are_no_tokens_and_stays_as_it_was() -> None:

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterable
 
 from statehal.errors import ArgumentError
-from statehal.portability.store.keys import ROOT, block_keys
+from statehal.portability.store.keys import ROOT, block_keys, token_array
 
 
 class Prefix:
@@ -51,7 +51,7 @@ class Prefix:
             ArgumentError: a token is no integer of 64 bits; none was added.
         """
         try:
-            tail = self._tail + array("q", tokens)
+            tail = self._tail + token_array(tokens)
         except (TypeError, OverflowError) as error:
             raise ArgumentError(f"tokens of a prefix are not integers of 64 bits: {error}") from None
         parent = self.keys[-1] if self.keys else ROOT

@@ -5,7 +5,7 @@ import re
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from statehal.errors import ArgumentError
 
@@ -79,9 +79,14 @@ def key_bytes(key: str) -> bytes:
     return bytes.fromhex(key)
 
 
+def token_array(tokens: Iterable[int]) -> "array[int]":
+    """Tokens as integers of 64 bits; bytes are tokens too, one each, and not parts of such integers."""
+    return array("q", tokens if not isinstance(tokens, bytes | bytearray) else iter(tokens))
+
+
 def _token_bytes(tokens: Sequence[int]) -> bytes:
     try:
-        packed = array("q", tokens)
+        packed = token_array(tokens)
     except (TypeError, OverflowError) as error:
         raise ArgumentError(f"tokens are not integers of 64 bits: {error}") from None
     if not packed:
