@@ -1,5 +1,6 @@
 """While a store stands still the host goes on: by structure, not by a clock."""
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 
 from portability.images import HAL, physical
 from portability.offload.scene import HeldStore, Host, N, expected_parts, host, offloader, stored_parts
-from statehal.errors import ArgumentError, OffloadError, PoolExhausted
+from statehal.errors import ArgumentError, ForkedProcess, OffloadError, PoolExhausted
 from statehal.pool import Pages
 from statehal.portability.offload import Offloader, Transfer
 from statehal.portability.store import Reason
@@ -303,6 +304,91 @@ def test_closing_abandons_what_was_queued_and_keeps_what_was_acknowledged(held: 
     for call in (lambda: offload.store(made.rank.prefix(TOKENS), pages), offload.poll):
         with pytest.raises(OffloadError, match=r"^this offloader is closed \(fix: make another one\)$"):
             call()
+
+
+def test_a_close_that_was_interrupted_can_be_called_again(held: HeldStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is tired of waiting for a slow store interrupts the draining, and abandons."""
+    made = host(["full"])
+    pages = filled(made)
+    offload = offloader(held, made, blocks=1)
+    transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
+    assert held.entered.wait(60)
+    changed = offload._workers.changed
+
+    def interrupted(condition: Callable[[], bool]) -> bool:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(changed, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        offload.close()
+    with pytest.raises(OffloadError, match=r"^this offloader is closed"):
+        offload.poll()
+    open_once_dropped(offload, held)
+    offload.close(drain=False)
+    assert reasons(transfer) == [None, *[Reason.CANCELLED] * 3]
+    assert pages.holders == (1,) * 12
+    assert not any(thread.is_alive() for thread in offload._workers._threads)
+
+
+def test_an_interrupt_at_the_lock_leaves_nothing_pinned(held: HeldStore) -> None:
+    made = host(["full"])
+    pages = filled(made)
+    prefix = made.rank.prefix(TOKENS)
+    host_thread = threading.get_ident()
+    held.gate.set()
+    with offloader(held, made) as offload:
+        for call in (offload.store, offload.load):
+            locked, release = threading.Event(), threading.Event()
+
+            def hold(locked: threading.Event = locked, release: threading.Event = release) -> None:
+                with offload._workers.changed:
+                    locked.set()
+                    release.wait(0.2)  # where the signal comes early, there is less to see and nothing to fail
+                    signal.pthread_kill(host_thread, signal.SIGINT)
+                    release.wait(60)
+
+            thread = threading.Thread(target=hold)
+            thread.start()
+            assert locked.wait(60)
+            with pytest.raises(KeyboardInterrupt):
+                call(prefix, pages, stop=4 * N)
+            release.set()
+            thread.join()
+            assert pages.holders == (1,) * 12
+
+
+def test_in_a_forked_process_an_offloader_says_so_and_does_not_wait_for_threads_that_are_not_there() -> None:
+    made = host(["full"])
+    pages = filled(made)
+    offload = offloader(HeldStore(), made)
+    transfer = offload.store(made.rank.prefix(TOKENS), pages, stop=N)
+    made.pool.forked = True  # as the hook sets it in the child
+    calls = transfer.wait, transfer.cancel, offload.poll, offload.close, lambda: offload.lookup(made.rank.prefix())
+    for call in calls:
+        with pytest.raises(ForkedProcess, match=r"^this pool was made before the process forked"):
+            call()
+    made.pool.forked = False
+    offload.close()
+    assert transfer.done
+
+
+def test_threads_that_cannot_be_started_leave_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = host(["full"])
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def third_fails(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", third_fails)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        offloader(HeldStore(), made, workers=4)
+    assert len(started) == 2
+    assert not any(thread.is_alive() for thread in started)
 
 
 def test_leaving_with_an_exception_abandons_and_leaving_without_one_drains() -> None:

@@ -16,10 +16,11 @@ from portability.offload.scene import (
     offloader,
 )
 from statehal import bind
-from statehal.errors import StepError
+from statehal.errors import ArgumentError, StepError
 from statehal.pool import Pages
 from statehal.portability import Grouping, Topology
 from statehal.portability.offload import Offloader, RankPool, Transfer
+from statehal.portability.offload.copying import Copier
 from statehal.portability.store import Outcome, PartRef, Reason
 
 TOKENS = list(range(4 * N + 1))
@@ -221,6 +222,50 @@ def test_a_store_that_answers_for_too_few_is_believed_nothing(operation: str) ->
         assert told(transfer) == [Reason.FAILED]
 
 
+@pytest.mark.parametrize("operation", ["exists", "put", "get"])
+@pytest.mark.parametrize("answer", [None, False, True, (), "done"])
+def test_answers_that_are_no_outcomes_cost_the_block_and_not_the_worker(operation: str, answer: object) -> None:
+    store, made = HeldStore(), host(["full"])
+    pages, prefix = made.pool.alloc(N), made.rank.prefix(TOKENS)
+    right = getattr(store, operation)
+    with offloader(store, made) as offload:
+        if operation == "get":
+            assert offload.store(prefix, pages, stop=N).wait(60)
+            made.smear(pages)
+        setattr(store, operation, lambda items: [answer] * len(items))
+        call = offload.load if operation == "get" else offload.store
+        transfer = call(prefix, pages, stop=N)
+        assert transfer.wait(20)
+        assert told(transfer) == [Reason.FAILED]
+        if operation == "get":
+            assert made.nonzero_tokens("full", pages, range(N)) == []
+        if operation == "exists":
+            missing = offload.lookup(prefix).missing["full"]
+            assert (missing.reason, answer is missing) == (Reason.FAILED, False)
+            assert f"{operation} answered {answer!r}" in missing.detail
+        setattr(store, operation, right)
+        again = call(prefix, pages, stop=N)
+        assert again.wait(20)
+        assert told(again) == [None], "the worker lives on"
+
+
+def test_a_device_that_a_worker_cannot_choose_fails_its_blocks_and_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(self: Copier) -> None:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr(Copier, "enter_thread", gone)
+    store, made = HeldStore(), host(["full"])
+    pages, prefix = made.pool.alloc(N), made.rank.prefix(TOKENS)
+    with offloader(store, made) as offload:
+        for call in (offload.store, offload.load):
+            transfer = call(prefix, pages, stop=N)
+            assert transfer.wait(20)
+            assert told(transfer) == [Reason.FAILED]
+            assert pages.holders == (1,) * 3
+
+
 def test_host_memory_that_cannot_be_had_fails_the_block_and_not_the_worker() -> None:
     left = [torch.OutOfMemoryError("pinned")]
 
@@ -281,7 +326,7 @@ def test_a_state_that_saw_drafts_has_no_name_before_its_commit_and_then_that_of_
             for tokens in ([1, 2], [1, 3])
         ]  # fmt: skip
         assert by_key[0] == by_key[1]
-        with pytest.raises(Exception, match=r"^tokens 0 to 4 of Prefix\(2 tokens"):
+        with pytest.raises(ArgumentError, match=r"^tokens 0 to 4 of Prefix\(2 tokens"):
             offload.store(rank.prefix([1, 2]), drafted, stop=4)
         # a slot in the middle of a step may be filled anew, and is between steps then
         for layer in GDN.spec.layers:

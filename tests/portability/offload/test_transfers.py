@@ -277,6 +277,8 @@ def test_what_cannot_be_meant_is_refused_and_nothing_stays_pinned() -> None:
             (lambda: offload.store(prefix, pages), "tokens 0 to 48 of 'full': the handle holds 24 tokens"),
             (lambda: offload.store(prefix, [pages, short]), "two handles have pages in 'full': expected those of one"),
             (lambda: offload.store(prefix, [pages, junk]), "expected handles made by alloc or retain: got a int"),
+            (lambda: offload.store(prefix, [], stop=N), "no handles were given: expected those of one request, made"),
+            (lambda: offload.load(prefix, [], stop=N), "no handles were given: expected those of one request, made"),
             (lambda: offload.store(junk, pages), "1 is no prefix in blocks of 12 (fix: pool.prefix(tokens))"),
             (lambda: offload.store(other, pages), "Prefix(53 tokens, 13 blocks of 4) is no prefix in blocks of 12"),
             (lambda: offload.store(prefix, two, stop=N), "a point of 'gdn' is one slot: the handle has 2"),

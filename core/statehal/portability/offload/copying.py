@@ -36,8 +36,9 @@ class Copier:
         Returns:
             ``None``; or ``DONE``, and nothing was copied, where the store has all that is this rank's turn to write.
         """
+        self.enter_thread()
         refs = [ref for ref, _ in self._own_parts(block, buffer)]
-        if all(there for _, there in zip(refs, self._store.exists(refs), strict=True)):
+        if all(answers("exists", self._store.exists(refs), refs)):
             return DONE
         self._memory.wait(block.transfer.event)
         target = self._on_device(buffer)
@@ -52,7 +53,7 @@ class Copier:
         """Store what ``copy_out`` copied to the block's buffer."""
         assert block.buffer is not None, "it was copied"
         items = self._own_parts(block, block.buffer)
-        outcomes = self._store.put(items)
+        outcomes = answers("put", self._store.put(items), items)
         self._metrics.add("bytes", "stored", _bytes(items, outcomes))
         return next((one for one in outcomes if not one), DONE)
 
@@ -62,21 +63,22 @@ class Copier:
         Returns:
             What came of each sub-pool.
         """
+        self.enter_thread()
         items, counts = [], []
         for share, *_ in block.pieces:
             refs = share.refs(block.key)
             counts.append(len(refs))
             items += share.items(block.key, buffer, range(len(refs)))
         try:
-            answers = self._store.get(items)
+            outcomes = answers("get", self._store.get(items), items)
         except BaseException as error:  # the tokens are to be zeroed all the same
-            answers = [failed("get", block, error)] * len(items)
-        self._metrics.add("bytes", "loaded", _bytes(items, answers))
+            outcomes = [failed("get", block, error)] * len(items)
+        self._metrics.add("bytes", "loaded", _bytes(items, outcomes))
         self._memory.wait(block.transfer.event)
         target = self._on_device(buffer)
         if target is not buffer:
             target.copy_(buffer, non_blocking=True)
-        found, rest = {}, iter(answers)
+        found, rest = {}, iter(outcomes)
         for (share, *_), count in zip(block.pieces, counts, strict=True):
             found[share.name] = next((one for one in [next(rest) for _ in range(count)] if not one), DONE)
         whole = summed(found)
@@ -110,6 +112,21 @@ class Copier:
 
 def _bytes(items: Sequence[tuple[PartRef, Tensor]], outcomes: Sequence[Outcome]) -> int:
     return sum(ref.part.nbytes for (ref, _), one in zip(items, outcomes, strict=True) if one)
+
+
+def answers(operation: str, given: Sequence[Outcome], items: Sequence[object]) -> Sequence[Outcome]:
+    """What a store answered, where it is an outcome for each of the items.
+
+    Raises:
+        TypeError: it is something else, and believed nothing.
+    """
+    found = list(given)
+    wrong = [one for one in found if not isinstance(one, Outcome)]
+    if wrong:
+        raise TypeError(f"{operation} answered {wrong[0]!r} for a part: expected an Outcome")
+    if len(found) != len(items):
+        raise TypeError(f"{operation} answered for {len(found)} of {len(items)} parts: expected an Outcome for each")
+    return found
 
 
 def failed(what: str, block: Block, error: BaseException) -> Outcome:

@@ -8,10 +8,11 @@ from typing import Literal, get_args
 
 from statehal.errors import ArgumentError, OffloadError
 from statehal.pool import Pages
-from statehal.portability.offload.copying import Copier, failure
+from statehal.pool.forks import refuse
+from statehal.portability.offload.copying import Copier, answers, failure
 from statehal.portability.offload.lookup import Lookup, look_up
 from statehal.portability.offload.metrics import Metrics
-from statehal.portability.offload.planning import Plan
+from statehal.portability.offload.planning import Plan, require_prefix
 from statehal.portability.offload.prefix import Prefix
 from statehal.portability.offload.rank_pool import RankPool
 from statehal.portability.offload.staging import Staging
@@ -79,7 +80,7 @@ class Offloader:
             ArgumentError: the prefix is in blocks of another size.
         """
         self._begin()
-        Plan(self.pool, prefix, ())  # refuses a prefix of other blocks
+        require_prefix(self.pool, prefix)
         found = look_up(self.pool, prefix, self._exists)
         kind = "short" if not found.most else "hit" if found.longest == found.most else "partial"
         self._metrics.add("lookup", kind if found.longest or not found.most else "miss")
@@ -115,14 +116,12 @@ class Offloader:
         plan = Plan(self.pool, prefix, pages, start, stop)
         transfer = Transfer(plan.to_store, self._wait, self._cancel)
         blocks = plan.store(transfer)
-        room = len(blocks)
-        if self._when_full == "refuse":
-            with self._workers.changed:
-                room = max(0, self._max_queued - self._workers.queued)
         transfer.event = self.pool.hal.memory.record()
-        self._pin(plan, blocks[:room])
-        queued = 0
-        with self._workers.changed:
+        queued, room = 0, len(blocks)
+        with self._workers.changed:  # before pages are pinned: whoever waits for it may be interrupted
+            if self._when_full == "refuse":
+                room = max(0, self._max_queued - self._workers.queued)
+            self._pin(plan, blocks[:room])
             try:
                 for block in blocks[:room]:
                     self._queue(block)
@@ -157,8 +156,8 @@ class Offloader:
         transfer = Load(plan.blocks, self._wait, self._cancel, self.pool.needs, self.pool.object_tokens)
         blocks = plan.load(transfer)
         transfer.event = self.pool.hal.memory.record()
-        self._pin(plan, blocks)
         with self._workers.changed:
+            self._pin(plan, blocks)
             last = blocks.pop() if plan.slots and blocks else None
             transfer.last = last
             if last is not None and not blocks:
@@ -176,14 +175,14 @@ class Offloader:
         self._begin()
 
     def close(self, *, drain: bool = True) -> None:
-        """End the workers, and give back all pages; a second call does nothing.
+        """End the workers, and give back all pages.
+
+        A second call does nothing, unless the first was interrupted while it waited: then it goes on, or abandons.
 
         Args:
             drain: finish what is queued; else it is ``CANCELLED``, and only what a worker is at is finished.
         """
         self._own_thread()
-        if self._closed:
-            return
         self._closed = True
         with self._workers.changed:
             if not drain:
@@ -235,6 +234,7 @@ class Offloader:
             raise OffloadError(
                 "an offloader belongs to the thread that made it, as its pool does: expected a call on that thread"
             )
+        refuse(self.pool.pool)  # in a forked process there are no workers to wait for
 
     def _reap(self) -> None:
         released = self._workers.released
@@ -263,7 +263,7 @@ class Offloader:
 
     def _exists(self, refs: Sequence[PartRef]) -> list[Outcome]:
         try:
-            return [one for _, one in zip(refs, self._store.exists(refs), strict=True)]
+            return list(answers("exists", self._store.exists(refs), refs))
         except Exception as error:
             logger.error("lookup failed", exc_info=error)
             return [failure(error)] * len(refs)

@@ -24,8 +24,7 @@ class Plan:
     def __init__(
         self, pool: RankPool, prefix: Prefix, pages: Pages | Iterable[Pages], start: int = 0, stop: int | None = None
     ) -> None:
-        if not isinstance(prefix, Prefix) or prefix.object_tokens != pool.object_tokens:
-            raise ArgumentError(f"{prefix!r} is no prefix in blocks of {pool.object_tokens} (fix: pool.prefix(tokens))")
+        require_prefix(pool, prefix)
         n = self.object_tokens = pool.object_tokens
         stop = self._stop = len(prefix) if stop is None else stop
         handles = pool.by_subpool(pages)
@@ -152,3 +151,9 @@ class Plan:
                 ids[id(handle)] = page_ids(handle, share.held.subpool.page_size, start, stop)
             found[share.name] = share.state.locate(handle, start, stop, ids=ids[id(handle)])
         return found
+
+
+def require_prefix(pool: RankPool, prefix: Prefix) -> None:
+    """Refuse what is no prefix in blocks of the pool's size."""
+    if not isinstance(prefix, Prefix) or prefix.object_tokens != pool.object_tokens:
+        raise ArgumentError(f"{prefix!r} is no prefix in blocks of {pool.object_tokens} (fix: pool.prefix(tokens))")

@@ -99,4 +99,6 @@ class RankPool:
                     if member.name in found:
                         raise ArgumentError(f"two handles have pages in {member.name!r}: expected those of one request")
                     found[member.name] = handle
+        if not found:
+            raise ArgumentError("no handles were given: expected those of one request, made by alloc or retain")
         return found

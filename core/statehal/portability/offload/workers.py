@@ -36,11 +36,15 @@ class Workers:
         self._copied: deque[Block] = deque()
         self._running = 0
         self._closed = self._abandoned = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"statehal-offload-{i}", daemon=True) for i in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        try:
+            for i in range(count):
+                thread = threading.Thread(target=self._work, name=f"statehal-offload-{i}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def queued(self) -> int:
@@ -117,7 +121,6 @@ class Workers:
         }
 
     def _work(self) -> None:
-        self._copier.enter_thread()
         while True:
             with self.changed:
                 while (task := self._next()) is None:
