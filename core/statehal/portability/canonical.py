@@ -111,8 +111,12 @@ class CanonicalState:
         where = self.locate(pages, first_token, stop, writing=True)
         if self._sub.spec.kind == "slots" and self._sub.pool.checking:
             require_unpinned(f"restore of {self._sub.name!r}", self._sub, where.physical.cpu())
-        for start, buffer in zip(range(first_token, stop, self._tokens), objects, strict=True):
-            self.write(where, start, buffer)
+        try:
+            for start, buffer in zip(range(first_token, stop, self._tokens), objects, strict=True):
+                self.write(where, start, buffer)
+        except BaseException:
+            self.fail(where)
+            raise
         self.blank_edges(where, resume=resume)
         self.close(where)
 
@@ -184,6 +188,11 @@ class CanonicalState:
         """Enter, on the pool's thread, that a slot was written as a whole."""
         if self._sub.spec.kind == "slots" and self._sub.pool.checking:
             self._sub.step_books.close(where.physical.cpu())
+
+    def fail(self, where: Located) -> None:
+        """Enter, on the pool's thread, that writing a slot failed and may have written a part of it."""
+        if self._sub.spec.kind == "slots" and self._sub.pool.checking:
+            self._sub.step_books.fail(where.physical.cpu())
 
     def _units(self, where: Located, start: int, stop: int) -> UnitIds:
         if where.cursor is not None:

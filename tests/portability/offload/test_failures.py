@@ -1,6 +1,8 @@
 """A store that fails, at any of its calls, costs what it would have given, and is never taken at its word."""
 
 import logging
+import threading
+from typing import Any
 
 import pytest
 import torch
@@ -264,6 +266,44 @@ def test_a_device_that_a_worker_cannot_choose_fails_its_blocks_and_keeps_nobody_
             assert transfer.wait(20)
             assert told(transfer) == [Reason.FAILED]
             assert pages.holders == (1,) * 3
+
+
+@pytest.mark.parametrize("through", ["load", "restore"])
+def test_with_checking_a_slot_that_was_written_in_part_is_read_by_nobody(through: str) -> None:
+    """The memory that failed is the device's: the slot is neither what it was nor what was stored."""
+    hal, broken = bind("cpu", "reference", check=True), threading.Event()
+
+    class Failing:
+        def __getattr__(self, name: str) -> object:
+            return getattr(hal.memory, name)
+
+        def scatter(self, *arguments: Any, **more: Any) -> None:
+            if broken.is_set():
+                raise torch.OutOfMemoryError("on the device")
+            hal.memory.scatter(*arguments, **more)
+
+    made, store = host(["gdn"], hal=hal, memory=Failing()), HeldStore()
+    slot, conv = made.pool.alloc(1, "gdn"), hal.conv(made.pool["gdn"])
+    ids, prefix = made.pool["gdn"].kernel_ids(slot.page_ids()), made.rank.prefix(TOKENS)
+    state = made.rank.shares["gdn"].state
+    with offloader(store, made) as offload:
+        assert offload.store(prefix, slot, stop=N).wait(60)
+        broken.set()
+        if through == "load":
+            load = offload.load(prefix, slot, stop=N)
+            assert load.wait(60)
+            assert (told(load), load.length) == ([Reason.FAILED], 0)
+        else:
+            with pytest.raises(torch.OutOfMemoryError):
+                state.restore(slot, [torch.zeros(state.object.nbytes, dtype=torch.uint8)])
+        broken.clear()
+        for call in (lambda: conv.read_state(ids), lambda: offload.store(made.rank.prefix(TOKENS[1:]), slot, stop=N)):
+            with pytest.raises(StepError, match="an operation failed half-way for slot"):
+                call()
+        again = offload.load(prefix, slot, stop=N)
+        assert again.wait(60)
+        assert again.length == N
+        conv.read_state(ids)
 
 
 def test_host_memory_that_cannot_be_had_fails_the_block_and_not_the_worker() -> None:

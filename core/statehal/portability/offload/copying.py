@@ -82,12 +82,15 @@ class Copier:
         for (share, *_), count in zip(block.pieces, counts, strict=True):
             found[share.name] = next((one for one in [next(rest) for _ in range(count)] if not one), DONE)
         whole = summed(found)
-        for share, where, first, blank in block.pieces:
+        for piece in block.pieces:
+            share, where, first, blank = piece
             for start, stop in blank:
                 share.state.blank(where, start, stop)
             if share.need.kind == "point" and not whole:  # a state is of use only beside all of its tokens
                 found[share.name] = found[share.name] and missed(Reason.CANCELLED, "its tokens did not come")
             elif found[share.name]:
+                if share.need.kind == "point":
+                    block.begun.append(piece)
                 share.state.write(where, first, share.buffer(target))
             else:
                 share.state.blank(where, first, first + self._tokens)

@@ -239,10 +239,11 @@ class Offloader:
     def _reap(self) -> None:
         released = self._workers.released
         while released:
-            pins, written = released.popleft()
+            pins, slots = released.popleft()
+            for piece, whole in slots:  # before they can be another request's
+                enter = piece.share.state.close if whole else piece.share.state.fail
+                enter(piece.where)
             self.pool.pool.unpin(pins)
-            for piece in written:
-                piece.share.state.close(piece.where)
 
     def _pin(self, plan: Plan, blocks: Sequence[Block]) -> None:
         try:

@@ -23,9 +23,10 @@ class Block:
         evicted: sub-pools whose pages of it were given back before it was stored.
         pins: given back, on the pool's thread, once its pages are done with.
         buffer: host memory with what was copied, from then until it is stored.
+        begun: slots of a load that a worker has begun to write.
     """
 
-    __slots__ = ("buffer", "evicted", "key", "number", "pieces", "pins", "transfer")
+    __slots__ = ("begun", "buffer", "evicted", "key", "number", "pieces", "pins", "transfer")
 
     def __init__(
         self, transfer: "Transfer", number: int, key: str, pieces: list[Piece], evicted: tuple[str, ...] = ()
@@ -37,6 +38,7 @@ class Block:
         self.evicted = evicted
         self.pins: list[Pin] = []
         self.buffer: Tensor | None = None
+        self.begun: list[Piece] = []
 
 
 class Progress(NamedTuple):

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from torch import Tensor
@@ -24,12 +24,13 @@ class Workers:
 
     Attributes:
         changed: the lock of everything here and of staging; notified at every change.
-        released: for the pool's thread, pins of pages that are done with, and slots that were written.
+        released: for the pool's thread, pins of pages that are done with, and slots that were written, each with
+            whether it was written as a whole.
     """
 
     def __init__(self, copier: Copier, staging: Staging, metrics: Metrics, count: int) -> None:
         self.changed = threading.Condition()
-        self.released: deque[tuple[list[Pin], list[Piece]]] = deque()
+        self.released: deque[tuple[list[Pin], list[tuple[Piece, bool]]]] = deque()
         self._copier, self._staging, self._metrics = copier, staging, metrics
         self._loads: deque[Block] = deque()
         self._stores: deque[Block] = deque()
@@ -66,9 +67,7 @@ class Workers:
         transfer, there = block.transfer, set(there)
         if block.evicted and outcome:
             outcome = Outcome(True, detail=f"without {list(block.evicted)}, which were evicted")
-        self._release(
-            block, [one for one in block.pieces if one.share.need.kind == "point" and one.share.name in there]
-        )
+        self._release(block, there)
         if block.buffer is not None:
             self._staging.give(block.buffer)
             block.buffer = None
@@ -178,8 +177,8 @@ class Workers:
             self._staging.give(buffer)
             self.finish(block, outcome, [name for name, one in found.items() if one])
 
-    def _release(self, block: Block, written: Sequence[Piece] = ()) -> None:
+    def _release(self, block: Block, there: Collection[str] = ()) -> None:
         """Let go of a block's pages, once."""
         if block.pins:
-            self.released.append((block.pins, list(written)))
+            self.released.append((block.pins, [(piece, piece.share.name in there) for piece in block.begun]))
             block.pins = []
