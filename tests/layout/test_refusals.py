@@ -96,6 +96,16 @@ def test_a_page_that_does_not_begin_at_0_is_refused_at_planning() -> None:
         plan([FULL], tokens=4, page_size=3, layouts=lambda spec, size: shifted)
 
 
+@pytest.mark.parametrize("ids", ["virtual", "direct"])
+def test_a_layout_of_other_pages_than_were_asked_for_is_refused_at_planning(ids: str) -> None:
+    """One virtual id names a page in every sub-pool: of other sizes, tokens would lie in each other's pages."""
+    other = replace(FULL, name="other", layers=(9,), ids=ids)  # type: ignore[arg-type]
+    sizes = {"full": 4, "other": 8}
+    text = r"^the layout of 'other' has pages of 8 tokens: expected 4, as the plan's page_size says$"
+    with pytest.raises(LayoutError, match=text):
+        plan([FULL, other], tokens=64, page_size=4, layouts=lambda spec, size: page_major(spec, sizes[spec.name]))
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [

@@ -55,8 +55,14 @@ def plan(
     specs = tuple(specs)
     _check_arguments(specs, total_bytes, tokens, requests, page_size, budgets, waste_limit)
     tight = {spec.name: layouts(spec, page_size) for spec in specs}
-    for name, layout in tight.items():
+    for spec in specs:
+        name, layout = spec.name, tight[spec.name]
         layout.check()
+        if spec.kind == "tokens" and layout.page_size != page_size:
+            raise LayoutError(
+                f"the layout of {name!r} has pages of {layout.page_size} tokens: expected {page_size}, as the plan's "
+                f"page_size says"
+            )
         if layout.order == "page" and layout.origin:
             raise LayoutError(
                 f"the layout of {name!r} begins at byte {layout.origin}: expected a page that begins at 0"
