@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from pool.build import full, make, page_bytes, physical, slots, snapshot, swa
-from statehal.errors import ArgumentError, DoubleFree, ForeignPages, PoolCorrupt, UseAfterFree, WrongIdSpace
+from statehal.errors import (
+    ArgumentError,
+    DoubleFree,
+    ForeignPages,
+    PoolCorrupt,
+    PoolExhausted,
+    UseAfterFree,
+    WrongIdSpace,
+)
 
 
 def test_a_pinned_page_is_not_handed_out_again_though_its_holder_frees_it() -> None:
@@ -133,6 +141,24 @@ def test_a_pinned_slot_is_forked_before_it_is_written() -> None:
     pool.unpin(pin)
     assert not pool.fork(slot)
     pool.check()
+
+
+def test_who_finds_no_page_because_of_pins_alone_is_told_to_wait_for_the_copies() -> None:
+    pool = make(full(), pages=3)
+    pages = pool.alloc(12)
+    pin = pool.pin(pages)
+    with pytest.raises(PoolExhausted) as caught:
+        pool.alloc(4)
+    assert "pins alone" not in str(caught.value), "its holder has it, too"
+    pool.free(pages[1:])
+    with pytest.raises(PoolExhausted) as caught:
+        pool.alloc(4)
+    assert str(caught.value) == (
+        "sub-pool 'full' is asked for 1 pages and can give 0 now; compaction would make it 0 with 0 moves (fix: free "
+        "or evict pages, or a larger pool, or wait for the copies of 2 pages that pins alone hold)"
+    )
+    pool.unpin(pin)
+    pool.alloc(8)
 
 
 def test_a_page_freed_by_number_stays_where_a_pin_holds_it_and_its_handle_knows() -> None:

@@ -368,17 +368,20 @@ class StatePool:
 
     def _explain(self, member: Member, count: int, members: tuple[Member, ...]) -> str:
         have = self.available(member.name)
+        pinned = sum(not member.is_held(v) for member in members for v in member.pins)
+        copies = f", or wait for the copies of {pinned} pages that pins alone hold" if pinned else ""
         if have.pages >= count:  # alone it could have them
             names = ", ".join(repr(one.name) for one in members)
             advice = f"compact({have.moves})" if have.moves else "a larger pool"
             return (
                 f"sub-pools {names} are asked for {count} pages each; {member.name!r} alone could give {have.pages} "
-                f"now, but together they need more free slabs than there are (fix: free or evict pages, or {advice})"
+                f"now, but together they need more free slabs than there are (fix: free or evict pages, or "
+                f"{advice}{copies})"
             )
         advice = f"compact({have.moves})" if have.after_compaction >= count else "a larger pool"
         return (
             f"sub-pool {member.name!r} is asked for {count} pages and can give {have.pages} now; compaction would "
-            f"make it {have.after_compaction} with {have.moves} moves (fix: free or evict pages, or {advice})"
+            f"make it {have.after_compaction} with {have.moves} moves (fix: free or evict pages, or {advice}{copies})"
         )
 
     def __repr__(self) -> str:

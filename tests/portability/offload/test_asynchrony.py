@@ -331,31 +331,64 @@ def test_a_close_that_was_interrupted_can_be_called_again(held: HeldStore, monke
     assert not any(thread.is_alive() for thread in offload._workers._threads)
 
 
+def interrupted_once(ready: Callable[[], bool]) -> threading.Thread:
+    """A thread that interrupts the host's, which expects it from now on, as soon as ``ready`` says so."""
+    host_thread = threading.get_ident()
+
+    def run() -> None:
+        wait_until(ready)
+        signal.pthread_kill(host_thread, signal.SIGINT)
+
+    return threading.Thread(target=run)
+
+
 def test_an_interrupt_at_the_lock_leaves_nothing_pinned(held: HeldStore) -> None:
     made = host(["full"])
     pages = filled(made)
     prefix = made.rank.prefix(TOKENS)
-    host_thread = threading.get_ident()
     held.gate.set()
     with offloader(held, made) as offload:
         for call in (offload.store, offload.load):
-            locked, release = threading.Event(), threading.Event()
+            locked, called, release = threading.Event(), threading.Event(), threading.Event()
 
             def hold(locked: threading.Event = locked, release: threading.Event = release) -> None:
                 with offload._workers.changed:
                     locked.set()
-                    release.wait(0.2)  # where the signal comes early, there is less to see and nothing to fail
-                    signal.pthread_kill(host_thread, signal.SIGINT)
                     release.wait(60)
 
-            thread = threading.Thread(target=hold)
-            thread.start()
+            def ready(called: threading.Event = called) -> bool:
+                return called.wait(60) and not threading.Event().wait(0.1)  # where it comes early, there is less to see
+
+            threads = threading.Thread(target=hold), interrupted_once(ready)
+            for thread in threads:
+                thread.start()
             assert locked.wait(60)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - nothing interrupts before
+                called.set()
                 call(prefix, pages, stop=4 * N)
             release.set()
-            thread.join()
+            for thread in threads:
+                thread.join()
             assert pages.holders == (1,) * 12
+
+
+def test_an_interrupt_while_store_waits_for_room_cancels_what_found_none(held: HeldStore) -> None:
+    made = host(["full"])
+    pages = filled(made)
+    with offloader(held, made, blocks=1, max_queued=1) as offload:
+        # the first block is in the store, the second queued, and the host waits to queue the third
+        thread = interrupted_once(lambda: held.inside == 1 and offload.counts()["queue"]["stores"] == 1)
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+            thread.start()
+            offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
+        thread.join()
+        offload.poll()
+        assert offload.counts()["store"] == {"cancelled": 2}
+        assert pages.holders == (1,) * 3 + (2,) * 3 + (1,) * 6
+        held.gate.set()
+    assert offload.counts()["store"] == {"cancelled": 2, "done": 2}
+    assert {number for _, number, _ in stored_parts(held.values, made, TOKENS)} == {0, 1}
+    assert pages.holders == (1,) * 12
 
 
 def test_in_a_forked_process_an_offloader_says_so_and_does_not_wait_for_threads_that_are_not_there() -> None:

@@ -41,7 +41,7 @@ def stored(store: HeldStore, made: Host) -> tuple[Pages, Pages]:
 
 
 def told(transfer: Transfer) -> list[Reason | None]:
-    assert all(transfer.results) or transfer.done
+    assert transfer.done
     return [one.reason for one in transfer.results if one is not None]
 
 
@@ -237,7 +237,7 @@ def test_answers_that_are_no_outcomes_cost_the_block_and_not_the_worker(operatio
         setattr(store, operation, lambda items: [answer] * len(items))
         call = offload.load if operation == "get" else offload.store
         transfer = call(prefix, pages, stop=N)
-        assert transfer.wait(20)
+        assert transfer.wait(60)
         assert told(transfer) == [Reason.FAILED]
         if operation == "get":
             assert made.nonzero_tokens("full", pages, range(N)) == []
@@ -247,7 +247,7 @@ def test_answers_that_are_no_outcomes_cost_the_block_and_not_the_worker(operatio
             assert f"{operation} answered {answer!r}" in missing.detail
         setattr(store, operation, right)
         again = call(prefix, pages, stop=N)
-        assert again.wait(20)
+        assert again.wait(60)
         assert told(again) == [None], "the worker lives on"
 
 
@@ -263,7 +263,7 @@ def test_a_device_that_a_worker_cannot_choose_fails_its_blocks_and_keeps_nobody_
     with offloader(store, made) as offload:
         for call in (offload.store, offload.load):
             transfer = call(prefix, pages, stop=N)
-            assert transfer.wait(20)
+            assert transfer.wait(60)
             assert told(transfer) == [Reason.FAILED]
             assert pages.holders == (1,) * 3
 
