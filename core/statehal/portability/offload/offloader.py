@@ -33,7 +33,7 @@ class Offloader:
     is an ``Outcome`` of a block; nothing that it does stops the host.
 
     Close it, or use it as a context manager: left with an exception, it abandons what is queued. It does not survive
-    ``os.fork``, as its pool does not.
+    ``os.fork``, as its pool does not: in the child, its methods raise ``ForkedProcess``.
 
     Args:
         store: called from several threads at once, where there are several workers.
