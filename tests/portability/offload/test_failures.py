@@ -251,6 +251,38 @@ def test_answers_that_are_no_outcomes_cost_the_block_and_not_the_worker(operatio
         assert told(again) == [None], "the worker lives on"
 
 
+class Wordless(Exception):
+    """One whose text cannot be had, as of libraries that make it of a reply that never came."""
+
+    def __str__(self) -> str:
+        raise KeyError("reply")
+
+
+@pytest.mark.parametrize("operation", ["exists", "put", "get"])
+def test_an_error_without_words_and_a_log_that_fails_keep_nobody_waiting(operation: str) -> None:
+    def fault(ref: PartRef) -> Outcome | None:
+        raise Wordless
+
+    def broken(record: logging.LogRecord) -> bool:
+        raise OSError("the log's disk is full")
+
+    store, made = HeldStore(), host(["full"])
+    pages, prefix = made.pool.alloc(N), made.rank.prefix(TOKENS)
+    store.faults[operation] = fault
+    log = logging.getLogger("statehal")
+    log.addFilter(broken)
+    try:
+        with offloader(store, made) as offload:
+            transfer = (offload.load if operation == "get" else offload.store)(prefix, pages, stop=N)
+            assert transfer.wait(60)
+            assert told(transfer) == [Reason.FAILED]
+            assert "Wordless" in transfer.results[0].detail  # type: ignore[union-attr]
+            if operation == "exists":
+                assert "Wordless" in offload.lookup(prefix).missing["full"].detail
+    finally:
+        log.removeFilter(broken)
+
+
 def test_a_device_that_a_worker_cannot_choose_fails_its_blocks_and_keeps_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -133,11 +134,16 @@ def answers(operation: str, given: Sequence[Outcome], items: Sequence[object]) -
 
 
 def failed(what: str, block: Block, error: BaseException) -> Outcome:
-    """The outcome of an exception that came of a block on a worker; logs it."""
-    logger.error("%s of block %d of a %s failed", what, block.number, block.transfer.kind, exc_info=error)
-    return failure(error)
+    """The outcome of an exception that came of a block on a worker."""
+    return failure(error, f"{what} of block {block.number} of a {block.transfer.kind} failed")
 
 
-def failure(error: BaseException) -> Outcome:
-    """The outcome of an exception."""
-    return missed(Reason.FAILED, f"{type(error).__name__}: {error}")
+def failure(error: BaseException, where: str) -> Outcome:
+    """The outcome of an exception; logs it, whatever its text and the log come to: somebody waits for an outcome."""
+    with suppress(Exception):
+        logger.error(where, exc_info=error)
+    try:
+        text = str(error)
+    except Exception as other:
+        text = f"its text failed with {type(other).__name__}"
+    return missed(Reason.FAILED, f"{type(error).__name__}: {text}")

@@ -1,6 +1,5 @@
 """State between a pool and a store, while the host goes on."""
 
-import logging
 import threading
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -21,7 +20,6 @@ from statehal.portability.offload.workers import Workers
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
 from statehal.portability.store.protocol import BlockStore, PartRef
 
-logger = logging.getLogger("statehal")
 WhenFull = Literal["block", "refuse"]
 
 
@@ -266,5 +264,4 @@ class Offloader:
         try:
             return list(answers("exists", self._store.exists(refs), refs))
         except Exception as error:
-            logger.error("lookup failed", exc_info=error)
-            return [failure(error)] * len(refs)
+            return [failure(error, "lookup failed")] * len(refs)
