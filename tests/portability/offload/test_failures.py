@@ -251,6 +251,16 @@ def test_answers_that_are_no_outcomes_cost_the_block_and_not_the_worker(operatio
         assert told(again) == [None], "the worker lives on"
 
 
+def test_an_outcome_that_is_not_done_and_does_not_say_why_is_not_counted_as_done() -> None:
+    store, made = HeldStore(), host(["full"])
+    store.faults["put"] = lambda ref: Outcome(False)
+    with offloader(store, made) as offload:
+        transfer = offload.store(made.rank.prefix(TOKENS), made.pool.alloc(N), stop=N)
+        assert transfer.wait(60)
+        assert not any(transfer.results)
+        assert offload.counts()["store"] == {"failed": 1}
+
+
 class Wordless(Exception):
     """One whose text cannot be had, as of libraries that make it of a reply that never came."""
 

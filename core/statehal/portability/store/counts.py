@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from statehal.portability.store.eviction import Evicted
-from statehal.portability.store.outcome import Outcome
+from statehal.portability.store.outcome import Outcome, Reason
 
 
 class Tally:
@@ -17,7 +17,7 @@ class Tally:
 
     def outcomes(self, operation: str, outcomes: Iterable[Outcome]) -> None:
         """Count what came of a batch."""
-        names = [outcome.reason or "done" for outcome in outcomes]
+        names = ["done" if outcome else outcome.reason or Reason.FAILED for outcome in outcomes]
         with self._lock:
             self._counts[operation].update(map(str, names))
 
