@@ -262,6 +262,37 @@ def test_cancelling_a_load_leaves_its_slot_alone(held: HeldStore) -> None:
         assert (pages.holders, target.holders) == ((1,) * 12, (1,))
 
 
+def test_what_a_load_still_fills_is_not_stored_for_the_tokens_it_may_turn_out_not_to_be(held: HeldStore) -> None:
+    """The store loses a block between the load and its turn: zeros would be stored under the name of its tokens."""
+    made = host()
+    source, slot = filled(made), made.pool.alloc(1, "gdn")
+    prefix = made.rank.prefix(TOKENS)
+    held.gate.set()
+    with offloader(held, made) as offload:
+        assert offload.store(prefix, [source, slot], stop=2 * N).wait(60)
+        held.gate.clear()
+        held.entered.clear()
+        pages, target = made.pool.alloc(4 * N), made.pool.alloc(1, "gdn")
+        load = offload.load(prefix, [pages, target], stop=2 * N)
+        assert held.entered.wait(60)
+        held.values.clear()
+        for handles, start in ((pages, 0), (pages[:], N), ([pages, target], 0), (target, 0)):
+            with pytest.raises(
+                ArgumentError, match=r"^store of blocks \d to 2: Load\(\d of 2 blocks, 0 not done\) still"
+            ):
+                offload.store(prefix, handles, start=start, stop=2 * N)
+        beside = offload.store(prefix, pages, start=2 * N, stop=4 * N), offload.store(prefix, source, stop=2 * N)
+        held.gate.set()
+        assert load.wait(60)
+        assert load.length == 0
+        assert all(transfer.wait(60) and all(transfer.results) for transfer in beside)
+        found = stored_parts(held.values, made, TOKENS)
+        for number in range(2):
+            expected = expected_parts(made, "full", number)
+            assert {key: found[key] for key in expected} == expected
+        assert offload.store(prefix, [pages, target], stop=2 * N).wait(60), "what it lacked has been computed"
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_closing_drains_what_was_queued(held: HeldStore, workers: int) -> None:
     made = host(["full"])

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from statehal.errors import ArgumentError, OffloadError
 from statehal.pool import Pages
 from statehal.pool.forks import refuse
+from statehal.pool.pages import Lease
 from statehal.portability.offload.copying import Copier, answers, failure
 from statehal.portability.offload.lookup import Lookup, look_up
 from statehal.portability.offload.metrics import Metrics
@@ -67,6 +68,7 @@ class Offloader:
         staging = Staging(pool.hal.memory.alloc_pinned, pool.block_bytes, host_bytes)
         self._thread = threading.get_ident()
         self._closed = False
+        self._loading: list[tuple[Load, list[Lease]]] = []
         self._workers = Workers(Copier(pool, store, self._metrics), staging, self._metrics, workers)
 
     def lookup(self, prefix: Prefix) -> Lookup:
@@ -106,12 +108,14 @@ class Offloader:
                 ``object_tokens``.
 
         Raises:
-            ArgumentError: the handles do not hold the tokens, or the range is none of the prefix.
+            ArgumentError: the handles do not hold the tokens, a load still fills them, or the range is none of the
+                prefix.
             StepError: checking is on, and a slot is between an operation and its commit.
             OffloadError: the offloader is closed, or this is another thread than the one that made it.
         """
         self._begin()
         plan = Plan(self.pool, prefix, pages, start, stop)
+        self._require_filled(plan)
         transfer = Transfer(plan.to_store, self._wait, self._cancel)
         blocks = plan.store(transfer)
         transfer.event = self.pool.hal.memory.record()
@@ -156,6 +160,7 @@ class Offloader:
         transfer.event = self.pool.hal.memory.record()
         with self._workers.changed:
             self._pin(plan, blocks)
+            self._loading = [(transfer, plan.leases), *self._loads_under_way()]
             last = blocks.pop() if plan.slots and blocks else None
             transfer.last = last
             if last is not None and not blocks:
@@ -242,6 +247,21 @@ class Offloader:
                 enter = piece.share.state.close if whole else piece.share.state.fail
                 enter(piece.where)
             self.pool.pool.unpin(pins)
+
+    def _loads_under_way(self) -> list[tuple[Load, list[Lease]]]:
+        return [one for one in self._loading if not one[0].done]
+
+    def _require_filled(self, plan: Plan) -> None:
+        """Refuse to store what a load still fills: what fails to come would be stored as if it were there."""
+        self._loading = self._loads_under_way()
+        for load, leases in self._loading:
+            common = range(max(plan.blocks.start, load.blocks.start), min(plan.blocks.stop, load.blocks.stop))
+            handles = [*(plan.tokens if common else ()), *plan.slots]
+            if any(handle.lease in leases for _, handle in handles):
+                raise ArgumentError(
+                    f"store of blocks {plan.to_store.start} to {plan.to_store.stop}: {load!r} still fills their pages "
+                    f"(fix: load.wait(), and store what it lacks once that is computed)"
+                )
 
     def _pin(self, plan: Plan, blocks: Sequence[Block]) -> None:
         try:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from statehal.errors import ArgumentError
 from statehal.ids import VirtualIds
 from statehal.pool import Pages
+from statehal.pool.pages import Lease
 from statehal.portability.canonical import Located
 from statehal.portability.offload.prefix import Prefix
 from statehal.portability.offload.rank_pool import RankPool
@@ -41,6 +42,11 @@ class Plan:
         # the point at the end is a block's, also where its tokens were stored before
         self.to_store = range(min(first, count - 1), count) if self.slots else range(first, count)
         self._pool, self._keys = pool, prefix.keys
+
+    @property
+    def leases(self) -> list[Lease]:
+        """Of all of the handles."""
+        return [handle.lease for _, handle in (*self.tokens, *self.slots)]
 
     def store(self, transfer: Transfer) -> list[Block]:
         """The blocks of a store, which are ``transfer.blocks``.
