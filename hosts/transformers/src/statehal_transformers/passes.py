@@ -1,15 +1,43 @@
 """What a forward pass is given: its tokens, and whether they are all that its state depends on."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from statehal.errors import ArgumentError
+from statehal.errors import ArgumentError, Unsupported
+
+ROPES_THAT_MOVE = ("dynamic", "longrope")
+"""Rotations by which the key of a token depends on how long its pass was, or passes before it, of other requests."""
 
 WITHOUT_EFFECT = ("input_ids", "attention_mask", "position_ids", "logits_to_keep", "labels")
 """Tensors that a pass may be given: what they do to the state is checked, or nothing."""
+
+
+def rope_of(model: Any) -> Mapping[str, Any] | None:
+    """How a model rotates its keys.
+
+    Raises:
+        Unsupported: tokens do not name the state: the same ones are rotated in more than one way, or a rank has a part.
+    """
+    config = model.config
+    rope: Mapping[str, Any] | None = getattr(config.get_text_config(decoder=True), "rope_parameters", None)
+    given = rope or {}
+    kinds = {one.get("rope_type") for one in (given, *given.values()) if isinstance(one, Mapping)}
+    for kind in ROPES_THAT_MOVE:
+        if kind in kinds:
+            raise Unsupported(
+                f"{config.model_type!r} rotates keys by {kind!r}, so that they depend on the lengths of passes and not on "
+                f"tokens alone, by which state is named (fix: use caches of host.new_cache(), whose state is not stored)"
+            )
+    ranks = getattr(model, "tp_size", None) or 1
+    if ranks > 1:
+        raise Unsupported(
+            f"the model is divided among {ranks} ranks, and each would store its part by the name of the whole (fix: "
+            f"an Offloader on a RankPool with topology and rank)"
+        )
+    return rope
 
 
 def by_name(module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +78,7 @@ def only_new(given: dict[str, Any], held: int) -> dict[str, Any]:
             "a pass without input_ids has no tokens to name its state by (fix: use a cache of host.new_cache(), whose "
             "state is not stored)"
         )
-    others = [name for name, value in given.items() if isinstance(value, torch.Tensor) and name not in WITHOUT_EFFECT]
+    others = [name for name, value in given.items() if name not in WITHOUT_EFFECT and _has_tensor(value)]
     if others:
         raise ArgumentError(
             f"the pass is given {', '.join(others)} besides its tokens, by which alone its state is named (fix: use a "
@@ -82,3 +110,10 @@ def only_new(given: dict[str, Any], held: int) -> dict[str, Any]:
             )
         changed["position_ids"] = positions
     return given | changed
+
+
+def _has_tensor(value: object) -> bool:
+    """Whether an argument is a tensor, or a list, tuple or mapping with one."""
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    return any(map(_has_tensor, value)) if isinstance(value, list | tuple) else isinstance(value, torch.Tensor)

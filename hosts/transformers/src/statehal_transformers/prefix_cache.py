@@ -77,7 +77,7 @@ class PrefixCache(PooledCache):
             input_ids: all tokens, those that the cache holds among them.
 
         Raises:
-            ArgumentError: the cache holds other tokens.
+            ArgumentError: the cache holds other tokens, or another number of sequences.
             PoolExhausted: the pool has too few pages or slots; the cache is as the last pass left it.
         """
         rows = token_rows(input_ids)
@@ -107,6 +107,10 @@ class PrefixCache(PooledCache):
             self._recorder.require_held(given["input_ids"][:, :dropped].tolist())
         self._recorder.announce(token_rows(changed["input_ids"]))
         return changed
+
+    def over(self) -> None:
+        """Take note that the pass has ended, also by an exception."""
+        self._recorder.forget()
 
     def copy(self) -> "PrefixCache":
         """A second cache that shares all pages; each copies a page before it writes into it, and stores its own."""

@@ -10,7 +10,7 @@ import torch
 from statehal.errors import OffloadError
 from statehal.portability import Grouping
 from statehal.portability.offload import Offloader, Prefix, RankPool, Transfer
-from statehal_transformers.passes import by_name
+from statehal_transformers.passes import by_name, rope_of
 from statehal_transformers.prefix_cache import PrefixCache
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PrefixStore:
     """The state of a host's caches in a store, for this process and others.
 
-    While it is open, a hook on the model tells its caches which tokens a pass has. Belongs to the pool's thread. Close
+    While it is open, hooks on the model tell its caches which tokens a pass has. Belongs to the pool's thread. Close
     it, or use it as a context manager: left with an exception, it abandons what is queued.
 
     Args:
@@ -40,6 +40,8 @@ class PrefixStore:
 
     Raises:
         ArgumentError: ``host_bytes`` is less than a block takes, or another number is out of range.
+        Unsupported: tokens do not name the model's state: the rotation of its keys depends on the lengths of passes, or
+            it is divided among ranks.
     """
 
     def __init__(
@@ -58,8 +60,7 @@ class PrefixStore:
         self.host = host
         specs = [sub.spec for sub in host.pool.subpools.values()]
         grouping = Grouping.of(specs, object_tokens=object_tokens)
-        rope = getattr(host.model.config.get_text_config(decoder=True), "rope_parameters", None)
-        named: dict[str, Any] = {"model": model, "revision": revision, "rope": rope}
+        named: dict[str, Any] = {"model": model, "revision": revision, "rope": rope_of(host.model)}
         self.offloader = Offloader(
             store,
             RankPool(host.binding, host.pool, grouping=grouping, **named),
@@ -70,7 +71,10 @@ class PrefixStore:
         )
         self._pending: list[Transfer] = []
         self._tokens: Counter[str] = Counter(asked=0, reused=0)
-        self._hook = host.model.register_forward_pre_hook(self._before_pass, with_kwargs=True)
+        self._hooks = (
+            host.model.register_forward_pre_hook(self._before_pass, with_kwargs=True),
+            host.model.register_forward_hook(self._after_pass, with_kwargs=True, always_call=True),
+        )
         self._closed = False
 
     @property
@@ -114,10 +118,11 @@ class PrefixStore:
 
     def wait(self) -> bool:
         """Wait until all that was sent is stored, or has failed, and give its pages back; returns whether any was."""
-        pending, self._pending = self._pending, []
-        for transfer in pending:
-            transfer.wait()
-        return bool(pending)
+        any_sent = bool(self._pending)
+        while self._pending:
+            self._pending[0].wait()
+            del self._pending[0]  # not before: an interrupt must not make it forgotten
+        return any_sent
 
     def counts(self) -> dict[str, dict[str, int]]:
         """The offloader's counts, and ``"prompts"``: tokens asked for, and those that did not have to be computed."""
@@ -135,13 +140,14 @@ class PrefixStore:
             )
 
     def close(self, *, drain: bool = True) -> None:
-        """Take the hook away and end the offloader; a second call does nothing.
+        """Take the hooks away and end the offloader; a second call does nothing.
 
         Args:
             drain: store what is queued; else it is dropped.
         """
         self._closed = True
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         self.offloader.close(drain=drain)
         self._pending.clear()
 
@@ -154,7 +160,13 @@ class PrefixStore:
         self.close(drain=kind is None)
 
     def _before_pass(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, PrefixCache) and value.prefixes is self:
-                return (), value.announce(by_name(model, args, kwargs))
-        return None
+        own = self._own(args, kwargs)
+        return ((), own[0].announce(by_name(model, args, kwargs))) if own else None
+
+    def _after_pass(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        for cache in self._own(args, kwargs):
+            cache.over()
+
+    def _own(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[PrefixCache]:
+        given = (*args, *kwargs.values())
+        return [one for one in given if isinstance(one, PrefixCache) and one.prefixes is self]

@@ -49,6 +49,10 @@ class Recorder:
         """The tokens of the pass that comes, by sequence."""
         self._coming = tokens
 
+    def forget(self) -> None:
+        """The pass is over: tokens that it did not take, as it failed before its first layer, are no other pass's."""
+        self._coming = None
+
     def begin(self, length: int, batch: int, tokens: int) -> None:
         """Take the announced tokens for the pass that begins.
 
@@ -116,8 +120,14 @@ class Recorder:
         """Refuse tokens that are not the first of each sequence.
 
         Raises:
-            ArgumentError: naming the sequence.
+            ArgumentError: naming the sequence; or there are more or fewer of them.
         """
+        if len(rows) != len(self.histories):
+            raise ArgumentError(
+                f"input_ids are of {len(rows)} sequences and the cache holds {len(self.histories)} (fix: "
+                f"prefixes.cache(input_ids) for each batch, or cache.batch_repeat_interleave() and "
+                f"batch_select_indices() to change its own)"
+            )
         for row, (history, tokens) in enumerate(zip(self.histories, rows, strict=True)):
             if not history.starts_with(tokens):
                 raise ArgumentError(

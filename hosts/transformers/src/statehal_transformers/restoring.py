@@ -22,7 +22,7 @@ class Reuse:
         asked: tokens of the prompt, of each sequence.
         most: whole blocks of all of them but the last, which is always computed.
         reused: tokens of each sequence that came from the store.
-        why: what kept ``reused`` below ``most``; empty where nothing did.
+        why: what kept ``reused`` below ``most``, or why ``most`` is 0; empty where nothing did.
     """
 
     asked: int
@@ -90,7 +90,8 @@ def _shorter(lookups: Sequence[Lookup], length: int, most: int) -> str:
         return ""
     for lookup in lookups:
         for name, outcome in lookup.missing.items():
-            return f"after {lookup.longest} tokens, {name!r} is {outcome.detail or outcome.reason}"
+            if lookup.longest == length:  # others of the batch could go on for longer
+                return f"after {length} tokens, {name!r} is {outcome.detail or outcome.reason}"
     return "the sequences of the batch have no longer length in common"
 
 

@@ -59,7 +59,8 @@ class Gated:
     """A store whose ``put`` waits for a gate, and which counts what it was asked."""
 
     def __init__(self, store: FileStore) -> None:
-        self.store, self.gate, self.waiting = store, Event(), Event()
+        self.store, self.waiting = store, Event()
+        self.gate: Any = Event()
 
     def put(self, items: Sequence[Any]) -> Any:
         self.waiting.set()
