@@ -28,8 +28,8 @@ def rope_of(model: Any) -> Mapping[str, Any] | None:
     for kind in ROPES_THAT_MOVE:
         if kind in kinds:
             raise Unsupported(
-                f"{config.model_type!r} rotates keys by {kind!r}, so that they depend on lengths of passes, and tokens alone "
-                f"do not name them (fix: use caches of host.new_cache(), whose state is not stored)"
+                f"{config.model_type!r} rotates keys by {kind!r}, so that they depend on lengths of passes, and tokens "
+                f"alone do not name them (fix: use caches of host.new_cache(), whose state is not stored)"
             )
     ranks = getattr(model, "tp_size", None) or 1
     if ranks > 1:
