@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from statehal_transformers.demo.__main__ import main
 from statehal_transformers.demo.long_prompts import LONG_PROMPTS, TEXT
+from statehal_transformers.demo.stored import weights_digest
+from statehal_transformers.demo.tiny import tiny_model
 
 SMALL = ["--max-new-tokens", "4", "--object-tokens", "16", "--backend", "reference"]
 
@@ -55,6 +58,13 @@ def test_other_weights_find_nothing(
     for dtype in ("float32", "bfloat16"):
         assert run_json([*arguments, "--dtype", dtype], capsys)[1]["store"]["reused"] == 0
     assert run_json(arguments, capsys)[1]["store"]["reused"] == 64
+
+
+def test_the_same_weights_under_another_config_are_others() -> None:
+    """Their keys and values are, which no tensor says."""
+    model, again, other = (tiny_model("llama", torch.float32, "cpu") for _ in range(3))
+    other.config.rms_norm_eps *= 10
+    assert weights_digest(model) == weights_digest(again) != weights_digest(other)
 
 
 def test_a_store_that_cannot_be_opened_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -212,6 +212,8 @@ def test_what_tokens_do_not_say_is_refused(setup: Callable[..., Any], tmp_path: 
         for wrong in (ids.float(), ids[0], [[1, 2]], ids[:, :0]):
             with pytest.raises(ArgumentError, match="input_ids are"):
                 prefixes.cache(wrong)
+            with prefixes.cache(ids) as cache, pytest.raises(ArgumentError, match="input_ids are"):
+                s.model(wrong, **cache.as_argument())
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])

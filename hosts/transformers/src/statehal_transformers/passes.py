@@ -51,13 +51,22 @@ def token_rows(input_ids: object) -> list[list[int]]:
     Raises:
         ArgumentError: they are something else, or there are none.
     """
+    rows: list[list[int]] = require_ids(input_ids).tolist()
+    return rows
+
+
+def require_ids(input_ids: object) -> torch.Tensor:
+    """Ids ``[batch, tokens]``, at least one of each sequence.
+
+    Raises:
+        ArgumentError: they are something else, or there are none.
+    """
     if not isinstance(input_ids, torch.Tensor) or input_ids.ndim != 2 or input_ids.is_floating_point():
         what = f"{tuple(input_ids.shape)} of {input_ids.dtype}" if isinstance(input_ids, torch.Tensor) else input_ids
         raise ArgumentError(f"input_ids are {what}: expected token ids [batch, tokens], which name the state")
     if not input_ids.numel():
         raise ArgumentError(f"input_ids are {tuple(input_ids.shape)}: expected at least one token of each sequence")
-    rows: list[list[int]] = input_ids.tolist()
-    return rows
+    return input_ids
 
 
 def only_new(given: dict[str, Any], held: int) -> dict[str, Any]:
@@ -70,7 +79,8 @@ def only_new(given: dict[str, Any], held: int) -> dict[str, Any]:
         held: tokens in the cache.
 
     Raises:
-        ArgumentError: the pass depends on more than its tokens: embeddings, images, padding, positions of its own.
+        ArgumentError: the pass depends on more than its tokens: embeddings, images, padding, positions of its own; or
+            its ids are no ids.
     """
     ids, mask, positions = (given.get(name) for name in ("input_ids", "attention_mask", "position_ids"))
     if ids is None:
@@ -78,6 +88,7 @@ def only_new(given: dict[str, Any], held: int) -> dict[str, Any]:
             "a pass without input_ids has no tokens to name its state by (fix: use a cache of host.new_cache(), whose "
             "state is not stored)"
         )
+    ids = require_ids(ids)
     others = [name for name, value in given.items() if name not in WITHOUT_EFFECT and _has_tensor(value)]
     if others:
         raise ArgumentError(

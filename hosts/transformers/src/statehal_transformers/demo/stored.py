@@ -139,8 +139,9 @@ def _all(comparisons: Sequence[Comparison]) -> Comparison:
 
 
 def weights_digest(model: Any) -> str:
-    """What tells these weights from all others."""
+    """What tells these weights, and what the config makes of them, from all others."""
     digest = hashlib.blake2b(digest_size=16)
+    digest.update(model.config.to_json_string().encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
