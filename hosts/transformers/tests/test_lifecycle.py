@@ -127,3 +127,29 @@ def test_the_pool_is_allocated_once(setup: Callable[..., Any]) -> None:
             s.forward(cache, s.ids)
             assert cache.pages[0].lease.family in s.host.pool.families
     assert (s.host.pool.buffer.data_ptr(), s.host.pool.buffer.numel()) == (address, size)
+
+
+@pytest.mark.parametrize("does", ["select", "pass"])
+def test_an_interrupt_gives_nothing_back_twice(
+    setup: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, does: str
+) -> None:
+    """It comes as soon as the first pages or slots were given back: of sequences left out, or of slots once shared."""
+    s = setup("qwen3_next")
+    with s.host.new_cache() as cache, cache.copy() as empty, s.host.routed():
+        s.forward(cache, s.ids)
+        other = empty if does == "select" else cache.copy()
+        free = type(s.host.pool).free
+
+        def interrupted(*args: Any, **kwargs: Any) -> None:
+            free(*args, **kwargs)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(s.host.pool), "free", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                cache.batch_select_indices(torch.tensor([0])) if does == "select" else s.forward(cache, s.ids[:, :1])
+        if does == "pass":  # neither has written where the other reads
+            assert torch.equal(s.forward(cache, s.ids[:, :1]), s.forward(other, s.ids[:, :1]))
+        cache.release()
+        other.release()
+    assert used(s.host) == 0

@@ -58,6 +58,7 @@ class ConvSteps:
             if self.slots.own(self._copy):
                 self._ids.clear()
         except BaseException:
+            self._ids.clear()  # an interrupt may have come when some slots were changed
             self._pool.free(fresh)
             raise
         if not self.slots.rows:

@@ -74,11 +74,11 @@ class Sequences:
         for source in sources:
             new.append(self._pool.retain(old[source]) if source in taken else old[source])
             taken.add(source)
+        self.rows[:] = new  # first: after an interrupt nothing is given back twice
+        self._ids = self._ids[torch.tensor(sources, dtype=torch.int64, device=self._ids.device)]
         for source, row in enumerate(old):
             if source not in taken:
                 self._pool.free(row)
-        self.rows[:] = new
-        self._ids = self._ids[torch.tensor(sources, dtype=torch.int64, device=self._ids.device)]
 
     @torch.inference_mode(False)
     def share(self, other: "Sequences") -> None:

@@ -64,15 +64,15 @@ class Slots:
                 shared.append(place)
             holders[slot] = left - 1
         if shared:
-            fresh = self.take(len(shared))
+            old, fresh = [self.rows[place] for place in shared], self.take(len(shared))
             try:
-                copy(self.ids([self.rows[place] for place in shared]), self.ids(fresh))
+                copy(self.ids(old), self.ids(fresh))
             except BaseException:
                 self._pool.free(fresh)
                 raise
             for place, row in zip(shared, fresh, strict=True):
-                self._pool.free(self.rows[place])
                 self.rows[place] = row
+            self._pool.free(old)  # last: after an interrupt nothing is given back twice
         return bool(shared)
 
     @torch.inference_mode(False)
@@ -86,8 +86,8 @@ class Slots:
         """Make sequence ``i`` what sequence ``sources[i]`` was; slots are shared, nothing is copied."""
         if self._names:
             new = [self._pool.retain(self.rows[source]) for source in sources]
-            self._pool.free(self.rows)
-            self.rows[:] = new
+            old, self.rows[:] = list(self.rows), new
+            self._pool.free(old)
 
     def share(self, other: "Slots") -> None:
         """Become a second holder of all that ``other`` holds."""
@@ -96,11 +96,10 @@ class Slots:
     def rewind(self, tokens: int) -> None:
         """Go back to the checkpoint without the newest ``tokens`` tokens; none of them stays saved."""
         if tokens:
-            self._pool.free(self.rows)
-            self.rows[:] = self.saved.pop(tokens - 1)
-        for rows in self.saved:
-            self._pool.free(rows)
-        self.saved.clear()
+            old, self.rows[:] = list(self.rows), self.saved.pop(tokens - 1)
+            self._pool.free(old)
+        while self.saved:
+            self._pool.free(self.saved.pop())
 
     def free(self) -> None:
         """Give back every slot."""
