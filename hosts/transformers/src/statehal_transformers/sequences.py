@@ -99,11 +99,9 @@ class Sequences:
 
     def free(self) -> None:
         """Give back every page."""
-        rows = list(self.rows)
-        self.rows.clear()
-        self.length = 0
-        for row in rows:
-            self._pool.free(row)
+        while self.rows:
+            self._pool.free(self.rows.pop())
+        self.length = 0  # last: until then an interrupt leaves a batch of another size, which takes no tokens
 
     def _note(self, first: int) -> None:
         """Write the virtual ids of the tokens from page ``first`` on into the table."""

@@ -104,6 +104,5 @@ class Slots:
     def free(self) -> None:
         """Give back every slot."""
         self.rewind(0)
-        rows = list(self.rows)
-        self.rows.clear()
-        self._pool.free(rows)
+        while self.rows:
+            self._pool.free(self.rows.pop())
