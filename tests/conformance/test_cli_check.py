@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from conformance.kit_fakes import failing, fake, passing, small
+from interrupts import interruptible
 from plugin_fakes import run_python
 from statehal import cli, testing
 from statehal.errors import ArgumentError
@@ -160,11 +161,8 @@ def test_a_terminal_gets_a_line_of_progress(
 
 def test_an_interruption_is_one_line(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:
     kit(fake(lambda *_: signal.raise_signal(signal.SIGINT)))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs behind it without one
-    try:
+    with interruptible():
         assert cli.main(["check", "reference"]) == 130
-    finally:
-        signal.signal(signal.SIGINT, before)
     assert capsys.readouterr() == ("", "statehal: interrupted\n")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from interrupts import interruptible
 from portability.images import HAL, physical
 from portability.offload.scene import HeldStore, Host, N, expected_parts, host, offloader, stored_parts
 from statehal.errors import ArgumentError, ForkedProcess, OffloadError, PoolExhausted
@@ -351,7 +352,7 @@ def test_a_close_that_was_interrupted_can_be_called_again(held: HeldStore, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(changed, "wait_for", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with interruptible(), pytest.raises(KeyboardInterrupt):
         offload.close()
     with pytest.raises(OffloadError, match=r"^this offloader is closed"):
         offload.poll()
@@ -394,7 +395,7 @@ def test_an_interrupt_at_the_lock_leaves_nothing_pinned(held: HeldStore) -> None
             for thread in threads:
                 thread.start()
             assert locked.wait(60)
-            with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - nothing interrupts before
+            with interruptible(), pytest.raises(KeyboardInterrupt):  # noqa: PT012 - nothing interrupts before
                 called.set()
                 call(prefix, pages, stop=4 * N)
             release.set()
@@ -409,7 +410,7 @@ def test_an_interrupt_while_store_waits_for_room_cancels_what_found_none(held: H
     with offloader(held, made, blocks=1, max_queued=1) as offload:
         # the first block is in the store, the second queued, and the host waits to queue the third
         thread = interrupted_once(lambda: held.inside == 1 and offload.counts()["queue"]["stores"] == 1)
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        with interruptible(), pytest.raises(KeyboardInterrupt):  # noqa: PT012
             thread.start()
             offload.store(made.rank.prefix(TOKENS), pages, stop=4 * N)
         thread.join()
