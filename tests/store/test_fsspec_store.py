@@ -19,6 +19,7 @@ from statehal.portability.store.directory import MARKER
 from store.object_servers import s3_filesystem, s3_server
 from store.programs import run
 from store.scene import flipped, items, parse, payload, read, rewritten, scene
+from store.waiting import until, wait_until
 
 pytestmark = pytest.mark.xdist_group("object-servers")
 MADE = scene()
@@ -161,19 +162,6 @@ def test_a_put_that_hangs_has_a_copy_of_its_payload() -> None:
     go_on.set()
     assert wait_until(lambda: read(store, [ref]) != ["absent"])
     assert wait_until(lambda: read(store, [ref]) == ["right"], 5.0), "what was stored late is not what was given"
-
-
-def until(event: threading.Event) -> None:
-    event.wait(30)
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_what_does_not_fit_is_copied_aside_before_it_is_replaced() -> None:

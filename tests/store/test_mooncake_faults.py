@@ -11,6 +11,7 @@ import pytest
 from store.mooncake_cluster import Cluster, cluster, require_mooncake
 from store.programs import environ
 from store.scene import items, read, scene
+from store.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("mooncake")
 MADE = scene()
@@ -107,12 +108,3 @@ def test_a_store_that_starts_before_its_master_finds_it_later(made: Cluster) -> 
     assert wait_until(lambda: all(store.put(items(refs)))), "the store does not come back"
     assert wait_until(lambda: read(store, refs) == ["right"] * 4)
     store.close()
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.05)
-    return False

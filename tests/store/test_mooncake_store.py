@@ -15,6 +15,7 @@ from statehal.testing.stores import CHECKS, StoreTarget, run_check
 from store.fake_mooncake import FakeMooncake
 from store.mooncake_cluster import require_mooncake
 from store.scene import buffers, flipped, items, payload, read, rewritten, scene
+from store.waiting import until, wait_until
 
 MADE = scene()
 
@@ -428,16 +429,3 @@ def test_without_the_engine_its_tests_are_skipped_and_in_ci_they_fail(monkeypatc
     monkeypatch.delenv("CI")
     with pytest.raises(pytest.skip.Exception, match="a store on Mooncake needs its client, which cannot be imported"):
         require_mooncake()
-
-
-def until(event: threading.Event) -> None:
-    event.wait(30)
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.01)
-    return False

@@ -17,6 +17,8 @@ from statehal.portability.store import BufferLike, Outcome, PartRef, block_keys
 from statehal.spec import ConvRecurrent
 from store.memory_store import MemoryStore, Name
 
+Items = Sequence[tuple[PartRef, BufferLike]]
+
 N = 12
 """Tokens of a block."""
 FULL, GDN = BY_NAME["full"], BY_NAME["gdn"]
@@ -175,23 +177,18 @@ class HeldStore(MemoryStore):
         return [self._fault("exists", ref) or one for ref, one in zip(refs, super().exists(refs), strict=True)]
 
     def put(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
-        self._hold()
-        try:
-            found = []
-            for item in items:
-                fault = self._fault("put", item[0])
-                found.append(super().put([item])[0] if fault is None else fault)
-            return found
-        finally:
-            self._leave()
+        return self._held("put", super().put, items)
 
     def get(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
+        return self._held("get", super().get, items)
+
+    def _held(self, operation: str, right: Callable[[Items], list[Outcome]], items: Items) -> list[Outcome]:
         self._hold()
         try:
             found = []
             for item in items:
-                fault = self._fault("get", item[0])
-                found.append(super().get([item])[0] if fault is None else fault)
+                fault = self._fault(operation, item[0])
+                found.append(right([item])[0] if fault is None else fault)
             return found
         finally:
             self._leave()

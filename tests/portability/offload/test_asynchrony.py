@@ -580,6 +580,14 @@ class Watched:
         HAL.memory.scatter(view, ids, rows, first=first)
 
 
+def between_events(notes: list[tuple[str, object]], what: str) -> list[tuple[str, object]]:
+    """What is noted where the copies lie between the host's event and their own."""
+    copies: list[tuple[str, object]] = [(what, None)] * notes.count((what, None))
+    assert copies
+    own = len(copies) + 2
+    return [("record", 0), ("wait", 0), *copies, ("record", own), ("wait", own)]
+
+
 def test_workers_wait_for_what_the_host_had_issued_and_for_their_own_copies() -> None:
     """On a device: nothing is read or written before the host's event, and nothing given on before the copies' own."""
     memory, store = Watched(), HeldStore()
@@ -588,27 +596,11 @@ def test_workers_wait_for_what_the_host_had_issued_and_for_their_own_copies() ->
     with offloader(store, made) as offload:
         memory.notes.clear()
         assert offload.store(made.rank.prefix(TOKENS), pages, stop=N).wait(60)
-        copies = [("gather", None)] * memory.notes.count(("gather", None))
-        assert copies
-        assert memory.notes == [
-            ("record", 0),
-            ("wait", 0),
-            *copies,
-            ("record", len(copies) + 2),
-            ("wait", len(copies) + 2),
-        ]
+        assert memory.notes == between_events(memory.notes, "gather")
         memory.notes.clear()
         load = offload.load(made.rank.prefix(TOKENS), pages, stop=N)
         assert load.wait(60)
-        copies = [("scatter", None)] * memory.notes.count(("scatter", None))
-        assert copies
-        assert memory.notes == [
-            ("record", 0),
-            ("wait", 0),
-            *copies,
-            ("record", len(copies) + 2),
-            ("wait", len(copies) + 2),
-        ]
+        assert memory.notes == between_events(memory.notes, "scatter")
 
 
 def test_a_host_in_inference_mode_is_served_alike() -> None:

@@ -96,16 +96,23 @@ class Hammer:
             found |= {100 * int(value) for value in values}
         return found
 
-    def begin(self, request: int) -> None:
+    def room(self) -> "tuple[Pages, Pages] | None":
+        """Pages and a slot of a request, or nothing."""
         try:
             pages = self.pool.alloc(LONGEST)
         except PoolExhausted:
-            return
+            return None
         try:
-            slot = self.pool.alloc(1, "gdn")
+            return pages, self.pool.alloc(1, "gdn")
         except PoolExhausted:
             self.pool.free(pages)
+            return None
+
+    def begin(self, request: int) -> None:
+        taken = self.room()
+        if taken is None:
             return
+        pages, slot = taken
         self.pool.flush()
         self.mark(request, pages, slot)
         self.stores[request] = self.offload.store(self.rank.prefix(self.tokens(request)), [pages, slot], stop=LONGEST)
@@ -118,15 +125,10 @@ class Hammer:
         length = self.offload.lookup(prefix).longest
         if not length:
             return
-        try:
-            pages = self.pool.alloc(LONGEST)
-        except PoolExhausted:
+        taken = self.room()
+        if taken is None:
             return
-        try:
-            slot = self.pool.alloc(1, "gdn")
-        except PoolExhausted:
-            self.pool.free(pages)
-            return
+        pages, slot = taken
         load = self.offload.load(prefix, [pages, slot], stop=length)
         self.loads.append((request, load, pages, slot, length))
 

@@ -22,6 +22,8 @@ class PooledLinearLayer(LinearCacheLayer):
     is_compileable = False
     is_croppable = True
     number_of_states = 1
+    record_past = PooledLayer.record_past
+    activate_past_recording = PooledLayer.activate_past_recording
 
     def __init__(self, steps: Steps, group: ConvGroup, layer: int) -> None:
         self.is_croppable = not group.states  # a recurrent state cannot go back
@@ -35,19 +37,6 @@ class PooledLinearLayer(LinearCacheLayer):
     def has_previous_state(self) -> dict[int, bool]:
         """``{0: whether the layer has taken tokens}``."""
         return {0: self._steps.seen[self._conv_part] > 0}
-
-    @property
-    def record_past(self) -> bool:
-        """Whether the newest tokens may be cropped; common to all layers of a cache."""
-        return self._steps.recording
-
-    @record_past.setter
-    def record_past(self, value: bool) -> None:
-        self._steps.recording = value
-
-    def activate_past_recording(self) -> None:
-        """Keep what a crop of the newest tokens needs, until it comes."""
-        self._steps.recording = True
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: the pool was allocated before."""
