@@ -69,8 +69,8 @@ class MemoryOps(Protocol):
         Args:
             view: ``[rows, *row_shape]``.
             ids: integers ``[n]`` or ``[batch, n]``; a negative id and one past the view give a zero row.
-            out: ``[*ids.shape, *row_shape]``, any strides; written. Of a batch, so, rows can be read in the order of an
-                attention that has heads before tokens.
+            out: ``[*ids.shape, *row_shape]``, any strides; written. With heads before tokens, one call fills what an
+                attention reads of a batch.
 
         Returns:
             ``out``, or a new dense tensor ``[*ids.shape, *row_shape]``.
