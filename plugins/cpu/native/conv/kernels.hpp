@@ -11,9 +11,12 @@ enum Dtype : int { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
 
 inline int64_t itemsize(Dtype dtype) { return dtype == FLOAT32 ? 4 : 2; }
 
+// Channels whose weights lie together, as many as a kernel takes at once: the last block is filled up with zeros.
+constexpr int TAPS_BLOCK = 32;
+
 constexpr int MIN_WIDTH = 2, MAX_WIDTH = 8;
 // Tokens that a kernel takes at once: each row of inputs is read once for all of them.
-constexpr int MAX_TILE = 8;
+constexpr int MAX_TILE = 16;
 
 // Tokens, each of a sequence of its own, that a kernel takes at once: weights are read once for all of them.
 constexpr int MAX_APART = 4;
@@ -28,8 +31,8 @@ struct Tile {
   void* outs[MAX_TILE];   // of the input's dtype; may be the row of the same token if it is the only one of its sequence
   void* keeps[MAX_TILE];  // where the input is kept, in the window's dtype; may be the oldest row of such a one. All null
                           // where nothing is kept, but never of tokens apart
-  const float* taps;      // [W + 1, taps_stride]: weights, the oldest tap first, and the bias; with silu times SILU_RATE
-  int64_t taps_stride;
+  const float* taps;      // [blocks, W + 1, TAPS_BLOCK]: of each block of channels the weights, the oldest tap first, and
+                          // the bias; with silu times SILU_RATE
   int64_t begin, end;     // channels; all pointers are to channel 0
   bool silu;
   bool stream, stream_keeps;  // outputs, and what is kept, go past the caches: each starts at a multiple of 64 bytes, and

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t PART = 512;
 
 // Inputs that outputs have been written over are still needed by the next tokens: so many are kept.
-constexpr int64_t KEPT = 16;
+constexpr int64_t KEPT = 32;
 static_assert(KEPT >= MAX_WIDTH - 1 + MAX_TILE, "a tile's rows");
 
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -83,7 +83,7 @@ class Part {
   void convolve(int64_t start, int64_t length) {
     const TileKernel kernel = conv_table().tile[pair_][slots_.width - MIN_WIDTH];
     Tile tile;
-    tile.taps = flow_.taps, tile.taps_stride = slots_.channels;
+    tile.taps = flow_.taps;
     tile.begin = begin_, tile.end = end_, tile.silu = flow_.silu;
     std::fill(tile.keeps, tile.keeps + MAX_TILE, nullptr);
     tile.stream = flow_.streams_results(slots_.channels, begin_), tile.stream_keeps = false;

@@ -30,7 +30,6 @@ void over_requests(const Slots& slots, const Flow& flow, int64_t groups, int64_t
 Tile tile_of(const Slots& slots, const Layer& layer, const Flow& flow, int64_t begin, int64_t end) {
   Tile tile;
   tile.taps = flow.taps;
-  tile.taps_stride = slots.channels;
   tile.begin = begin, tile.end = end;
   tile.silu = flow.silu;
   const Field& window = layer.window;

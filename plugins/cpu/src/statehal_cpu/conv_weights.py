@@ -8,8 +8,13 @@ from torch import Tensor
 from statehal.hookspecs import Prepared
 
 
+_BLOCK = 32  # TAPS_BLOCK of native/conv/kernels.hpp
+
+
 class LayerWeights:
-    """Taps, oldest first, and the bias: float32 ``[width + 1, channels]``, made again when the tensors have changed.
+    """Taps, oldest first, and the bias, made again when the tensors have changed.
+
+    They are float32 ``[blocks, width + 1, 32]``, channels in blocks, the last of which is filled up with zeros.
 
     Of a layer with silu all are multiplied with ``rate``, in float64, and rounded once.
 
@@ -36,7 +41,9 @@ class LayerWeights:
                 rows.append(weight.new_zeros(1, weight.shape[0], dtype=torch.float64))
                 if bias is not None:
                     rows[1] += bias.detach()
-                taps = (torch.cat(rows) * (1.0 if rate is None else rate)).float().contiguous()
+                taps = (torch.cat(rows) * (1.0 if rate is None else rate)).float()
+                filled = torch.nn.functional.pad(taps, (0, -weight.shape[0] % _BLOCK))
+                taps = filled.unflatten(1, (-1, _BLOCK)).transpose(0, 1).contiguous()
             return taps.data_ptr(), taps
 
         self._prepared = Prepared(make, weight, bias)
