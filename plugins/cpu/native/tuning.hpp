@@ -11,6 +11,9 @@ namespace statehal {
 // generation, with 1 MiB of second-level cache a core and 32 MiB of third.
 constexpr int64_t STREAM_BYTES = 128 << 10;
 
+// The same of a gather, whose results are read at once: past the caches only where they would not stay in them.
+constexpr int64_t GATHER_STREAM_BYTES = 8 << 20;
+
 // Bytes that are worth another thread, and giving up the interpreter's lock. Chosen, not measured.
 constexpr int64_t THREAD_BYTES = 256 << 10;
 

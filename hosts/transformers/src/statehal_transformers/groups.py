@@ -87,7 +87,7 @@ class LayerGroup:
         """
         read = []
         for view, rows in zip(self.views[layer], ids.rows, strict=True):
-            out = view.new_empty((len(rows), self.heads, last - first, view.shape[-1]))
+            out = view.new_empty((rows.shape[0], self.heads, last - first, view.shape[-1]))
             self.gather(view, rows[:, first:last], out=out.transpose(1, 2))
             read.append(out)
         return read[0], read[1]

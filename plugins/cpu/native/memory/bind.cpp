@@ -20,15 +20,21 @@ using Numbers = std::vector<int64_t>;
 
 const MemoryKernels& kernels() { STATEHAL_PICK(memory_kernels) }
 
-template <class Call>
-void on_items(void (*kernel)(const Call&, int64_t, int64_t), const Call& call, int64_t items, int64_t bytes, int threads) {
+// `body(first item, past the last)`, on several threads where the bytes are worth it.
+template <class Body>
+void on_items(int64_t items, int64_t bytes, int threads, const Body& body) {
   if (items * bytes < THREAD_BYTES) {
-    kernel(call, 0, items);
+    body(0, items);
     return;
   }
   nb::gil_scoped_release free;
   const int64_t grain = std::max<int64_t>(1, THREAD_BYTES / std::max<int64_t>(1, bytes));
-  parallel_for(items, grain, threads, [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
+  parallel_for(items, grain, threads, body);
+}
+
+template <class Call>
+void on_items(void (*kernel)(const Call&, int64_t, int64_t), const Call& call, int64_t items, int64_t bytes, int threads) {
+  on_items(items, bytes, threads, [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
 }
 
 Tensor indices_of(nb::handle tensor) {
@@ -160,7 +166,7 @@ Axes merged(const Numbers& shape, const Numbers& one, const Numbers& other, int6
 // `rows` is [*ids_shape, *row_shape], with ids on one axis or two, and `view` [n, *row_shape].
 void on_rows(
     void (*MemoryKernels::*kernel)(const RowsCall&, int64_t, int64_t), nb::handle view, nb::handle ids, nb::handle rows,
-    int64_t first, int threads) {
+    int64_t first, int64_t stream_bytes, int threads) {
   const Tensor stored = tensor_of(view), dense = tensor_of(rows), named = tensor_of(ids);
   const int64_t size = dense.size, outer = named.axes - 1, all = dense.numel() * size;
   if (!all) return;
@@ -169,25 +175,30 @@ void on_rows(
       rest(dense.shape, named.axes, dense.axes), rest(stored.strides, 1, stored.axes),
       rest(dense.strides, named.axes, dense.axes), size);
   const int64_t batches = outer ? dense.shape[0] : 1, count = dense.shape[outer];
-  RowsCall call{
-      stored.data, dense.data, ids_of(ids), first, stored.shape[0], stored.strides[0] * size, dense.strides[outer] * size,
+  const RowsCall call{
+      stored.data, dense.data, {named.data, named.strides[outer], named.wide()}, first, stored.shape[0], stored.strides[0] * size, dense.strides[outer] * size,
       static_cast<int64_t>(axes.sizes.size()), axes.sizes.data(), axes.one.data(), axes.other.data(), axes.run,
-      all / (batches * count), all >= STREAM_BYTES};
-  call.ids.stride = named.strides[outer];
-  for (int64_t batch = 0; batch < batches; ++batch) {
-    on_items(kernels().*kernel, call, count, call.bytes, threads);
-    if (!outer) break;
-    call.rows += dense.strides[0] * size;
-    call.ids.data = static_cast<const char*>(call.ids.data) + named.strides[0] * named.size;
-  }
+      all / (batches * count), all >= stream_bytes};
+  const int64_t s_rows = outer ? dense.strides[0] * size : 0, s_ids = outer ? named.strides[0] * named.size : 0;
+  const auto run = kernels().*kernel;
+  on_items(batches * count, call.bytes, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end;) {
+      const int64_t batch = item / count, before = batch * count, last = std::min(end, before + count);
+      RowsCall one = call;
+      one.rows += batch * s_rows;
+      one.ids.data = static_cast<const char*>(call.ids.data) + batch * s_ids;
+      run(one, item - before, last - before);
+      item = last;
+    }
+  });
 }
 
 void gather(nb::handle view, nb::handle ids, nb::handle rows, int threads) {
-  on_rows(&MemoryKernels::gather, view, ids, rows, 0, threads);
+  on_rows(&MemoryKernels::gather, view, ids, rows, 0, GATHER_STREAM_BYTES, threads);
 }
 
 void scatter(nb::handle view, nb::handle ids, nb::handle rows, int64_t first, int threads) {
-  on_rows(&MemoryKernels::scatter, view, ids, rows, std::max<int64_t>(first, 0), threads);
+  on_rows(&MemoryKernels::scatter, view, ids, rows, std::max<int64_t>(first, 0), STREAM_BYTES, threads);
 }
 
 // Where the first of `all` ids lies that is none of [0, count), or -1.
