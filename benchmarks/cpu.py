@@ -13,8 +13,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,18 @@ import torch
 import statehal
 from cpu_parts import conv, rows
 from cpu_parts.chart import chart
-from cpu_parts.page import line, put, section
+from cpu_parts.page import TOUCHED, line, put, section
 from cpu_parts.peers import Tools, load_engine, peers_of
-from statehal.bench import OPERATIONS, Row, measure
+from statehal.bench import OPERATIONS, Operation, Row, measure
+from statehal.bench.operation import Call
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = [*conv.PEERS, *rows.PEERS]
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of malloc.h
+LARGEST_KEPT = 32 << 20
+"""Bytes from which on glibc's own adjustment leaves an allocation to the system."""
+
+DEFAULTS = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: LARGEST_KEPT, M_TRIM_THRESHOLD: 128 << 10}
 MANY = 101
 """Rounds of the shortest operations, which have a call for each."""
 
@@ -46,7 +51,6 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--engine", metavar="LIBRARY", help="an engine's library of operators, such as _C.abi3.so")
     parser.add_argument("--engine-name", metavar="TEXT", default="an engine", help="what the page calls it")
     parser.add_argument("--compile", action="store_true", help="chains of torch by torch.compile too, which takes long")
-    parser.add_argument("--fresh", action="store_true", help="let the allocator map long results anew at each call")
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON there")
     parser.add_argument("--publish", action="store_true", help="write benchmarks/results, docs/cpu.svg and docs/cpu.md")
     return parser
@@ -78,14 +82,24 @@ def main() -> int:
             peers, missing = peers_of(operation, PEERS, tools)
             absent |= missing
             often = max(arguments.rounds, min(MANY, len(operation.calls)))
-            with nullcontext() if arguments.fresh or operation.pooled else touched_memory():
-                measured.append(measure(operation, often, peers))
+            measured.append(measured_row(operation, often, peers))
             print(line(measured[-1]), file=sys.stderr if quiet else sys.stdout, flush=True)
     for name, reason in absent.items():
         print(f"not measured: {name}: {reason}", file=sys.stderr)
     report = {"benchmark": "cpu", "about": about, "rows": [asdict(row) for row in measured], "absent": absent}
     write(report, measured, arguments)
     return 0
+
+
+def measured_row(operation: Operation, rounds: int, peers: dict[str, list[Call]]) -> Row:
+    """The row; where results may be mapped anew at each call, with a second figure of peers where they are not."""
+    if not peers or operation.nbytes // 2 < LARGEST_KEPT:
+        return measure(operation, rounds, peers)
+    with results(anew=False):
+        touched = measure(operation, rounds, peers)
+    with results(anew=True):
+        row = measure(operation, rounds, peers)
+    return replace(row, peers={**row.peers, **{f"{name}{TOUCHED}": times for name, times in touched.peers.items()}})
 
 
 def write(report: dict[str, Any], measured: list[Row], arguments: argparse.Namespace) -> None:
@@ -106,20 +120,20 @@ def write(report: dict[str, Any], measured: list[Row], arguments: argparse.Names
 
 
 @contextmanager
-def touched_memory() -> Iterator[None]:
-    """Let results that others allocate lie in memory that was touched before, as with the allocators that engines use.
+def results(anew: bool) -> Iterator[None]:
+    """Have glibc map large allocations anew, as it does where nothing of that size lies free, or never.
 
-    With glibc's own choice those past 32 MiB are mapped anew at each call, and the pages cost more than the operation.
-    Not where pools are written: what is allocated of touched memory gets no huge pages.
+    Otherwise it depends on what was allocated before.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda name, value: 0)
-    mallopt(M_MMAP_MAX, 0)
-    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    set_to = DEFAULTS if anew else {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1}
+    for name, value in set_to.items():
+        mallopt(name, value)
     try:
         yield
     finally:
-        mallopt(M_MMAP_MAX, 65536)
-        mallopt(M_TRIM_THRESHOLD, 128 << 10)
+        for name, value in DEFAULTS.items():
+            mallopt(name, value)
 
 
 def processor() -> str:
