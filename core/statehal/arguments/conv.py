@@ -58,6 +58,7 @@ class ConvArguments:
         self._spec = sub.spec
         self._name = sub.name
         self._space = sub.space("kernel", "pages")
+        self._pool = sub.pool
         self._page = sub.forms.index(AddressForm("page", 1))
         self._device = sub.buffer.device
         self._prepared: set[int] = set()
@@ -91,6 +92,36 @@ class ConvArguments:
                 f"{where}: {name} is {describe(tensor)}: expected floating {list(expected)} on {self._device}{hint}"
             )
 
+    def takes(self, layer: int, slots: KernelIds, out: Tensor | None) -> Tensor | None:
+        """The ids of slots, where all but what tensors show plainly fits a step; no text says what does not.
+
+        A backend that looks at shapes, dtypes, devices and strides of all tensors itself, ids included, may ask this
+        instead of ``decode`` or ``verify``, and these where it is ``None``.
+        """
+        if type(layer) is not int or layer not in self._prepared or not may_be_written(out):
+            return None
+        return self._own(slots)
+
+    def takes_prefill(
+        self,
+        layer: int,
+        slots: KernelIds,
+        has_initial_state: Tensor | None,
+        initial_slots: KernelIds | None,
+        snapshots: tuple[Tensor, Tensor, KernelIds] | None,
+        out: Tensor | None,
+    ) -> PrefillIds | None:
+        """As ``takes``, of a prefill."""
+        ids = source = self.takes(layer, slots, out)
+        if initial_slots is not None:
+            source = None if has_initial_state is None else self._own(initial_slots)
+        saved = None
+        if snapshots is not None:
+            saved = self._own(snapshots[2]) if type(snapshots) is tuple and len(snapshots) == 3 else None
+            if saved is None:
+                return None
+        return None if ids is None or source is None else PrefillIds(ids, source, saved)
+
     def prefill(
         self,
         layer: int,
@@ -103,7 +134,7 @@ class ConvArguments:
         snapshots: tuple[Tensor, Tensor, KernelIds] | None,
         out: Tensor | None,
     ) -> PrefillIds:
-        plain = self._plain(layer, slots)
+        plain = self._plain(layer, slots, out)
         if (
             plain is not None
             and has_initial_state is None
@@ -131,7 +162,7 @@ class ConvArguments:
         return PrefillIds(ids, source, None if snapshots is None else self._snapshots(where, snapshots))
 
     def decode(self, layer: int, x: Tensor, slots: KernelIds, out: Tensor | None) -> Tensor:
-        plain = self._plain(layer, slots)
+        plain = self._plain(layer, slots, out)
         if plain is not None and self._plain_rows(x, plain.shape[0], out):
             return plain
         where = f"decode of layer {layer} of {self._name!r}"
@@ -149,7 +180,7 @@ class ConvArguments:
         parents: Tensor | None,
         out: Tensor | None,
     ) -> Tensor:
-        plain = self._plain(layer, slots)
+        plain = self._plain(layer, slots, out)
         if (
             plain is not None
             and query_start_loc is None
@@ -216,22 +247,23 @@ class ConvArguments:
     def read_state(self, slots: KernelIds) -> Tensor:
         return self._ids(f"read_state of {self._name!r}", slots)
 
-    def _plain(self, layer: int, slots: KernelIds) -> Tensor | None:
-        """The ids of slots that nothing is the matter with, and the same of the layer: what a step asks at every layer.
+    def _own(self, slots: KernelIds) -> Tensor | None:
+        """The ids of slots that plainly are this sub-pool's own of today, whatever their tensor is like."""
+        own = type(slots) is KernelIds and slots.space is self._space and slots.live and not self._pool.copies_pending
+        return slots.tensors[self._page] if own else None
+
+    def _plain(self, layer: int, slots: KernelIds, out: Tensor | None) -> Tensor | None:
+        """As ``takes``, where nothing is the matter with the tensor of the ids either.
 
         ``None`` says no more than that the checks have to be made one by one, with the texts of what they refuse.
         """
-        if type(slots) is not KernelIds or slots.space is not self._space or not slots.live:
+        ids = self.takes(layer, slots, out)
+        if ids is None or ids.dim() != 1 or ids.dtype not in INDEX or ids.device != self._device:
             return None
-        if type(layer) is not int or layer not in self._prepared:
-            return None
-        if self._space.pool is None or self._space.pool.copies_pending:
-            return None
-        ids = slots.tensors[self._page]
-        return ids if ids.dim() == 1 and ids.dtype in INDEX and ids.device == self._device else None
+        return ids
 
     def _plain_rows(self, x: Tensor, count: int | None, out: Tensor | None) -> bool:
-        """Whether nothing is the matter with rows ``[count, channels]`` and their output; as of ``_plain``.
+        """Whether nothing is the matter with rows ``[count, channels]`` and what tensors show of their output.
 
         ``None`` stands for any count.
         """
@@ -241,20 +273,12 @@ class ConvArguments:
         shape = x.shape
         if len(shape) != 2 or shape[1] != self._spec.channels or (count is not None and shape[0] != count):
             return False
-        if out is None:
+        if out is None or out is x:
             return True
-        if out is not x and (
-            not isinstance(out, Tensor)
-            or out.dtype is not x.dtype
-            or out.shape != shape
-            or out.device != device
-            or not out.is_contiguous()
-        ):
-            return False
-        return may_be_written(out)
+        return out.dtype is x.dtype and out.shape == shape and out.device == device and out.is_contiguous()
 
     def _plain_index(self, tensor: Tensor, count: int) -> bool:
-        """Whether nothing is the matter with an index tensor ``[count]``; as of ``_plain``."""
+        """Whether nothing is the matter with an index tensor ``[count]``."""
         return (
             isinstance(tensor, Tensor)
             and tensor.dtype in INDEX

@@ -36,6 +36,7 @@ Dtype dtype_of(nb::dlpack::dtype given) {
     case 2 << 8 | 32: return Dtype::float32;
     case 2 << 8 | 64: return Dtype::float64;
     case 4 << 8 | 16: return Dtype::bfloat16;
+    case 6 << 8 | 8: return Dtype::boolean;
     case 10 << 8 | 8: return Dtype::e4m3fn;
     case 11 << 8 | 8: return Dtype::e4m3fnuz;
     case 12 << 8 | 8: return Dtype::e5m2;
@@ -65,13 +66,24 @@ bool read_tensor(nb::handle object, Tensor& tensor) {
   if (got.device.device_type != nb::device::cpu::value) return false;
   tensor = {static_cast<char*>(got.data) + got.byte_offset, got.ndim, got.shape, got.strides, dtype_of(got.dtype),
             got.dtype.bits * got.dtype.lanes / 8};
-  return true;
+  return got.data || !tensor.numel();  // subclasses that only stand for a tensor have no memory
 }
 
 Tensor tensor_of(nb::handle object) {
   Tensor tensor;
-  if (!read_tensor(object, tensor)) throw nb::type_error("expected a tensor of torch 2.13 or later, on the host");
+  if (!read_tensor(object, tensor)) throw nb::type_error("expected a tensor of torch 2.13 or later, with memory of the host");
   return tensor;
+}
+
+bool out_fits(nb::handle given, const Tensor& like) {
+  if (given.is_none()) return true;
+  Tensor out;
+  if (!read_tensor(given, out) || out.dtype != like.dtype || out.axes != like.axes) return false;
+  int64_t dense = 1;
+  for (int64_t axis = out.axes; axis-- > 0; dense *= out.shape[axis]) {
+    if (out.shape[axis] != like.shape[axis] || (out.strides[axis] != dense && out.shape[axis] > 1)) return false;
+  }
+  return true;
 }
 
 }  // namespace statehal

@@ -19,6 +19,11 @@ struct Tensor {
 
   bool wide() const { return dtype == Dtype::int64; }
 
+  bool indices() const { return dtype == Dtype::int32 || dtype == Dtype::int64; }
+
+  // Whether the last axis is contiguous, so far as that can be seen.
+  bool in_runs() const { return strides[axes - 1] == 1 || shape[axes - 1] < 2; }
+
   int64_t numel() const {
     int64_t count = 1;
     for (int64_t axis = 0; axis < axes; ++axis) count *= shape[axis];
@@ -31,5 +36,8 @@ bool read_tensor(nanobind::handle object, Tensor& tensor);
 
 // Throws TypeError for what is no tensor on the host.
 Tensor tensor_of(nanobind::handle object);
+
+// Whether it is an output of the dtype and shape of `like`, dense; or none.
+bool out_fits(nanobind::handle given, const Tensor& like);
 
 }  // namespace statehal

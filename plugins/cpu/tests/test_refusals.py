@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from statehal import Attention, ConvRecurrent, Latent, bind
 from statehal.binding import Binding
@@ -128,6 +129,17 @@ def test_the_default_device_has_no_say_in_memory_of_the_host() -> None:
         rows, pinned = memory.gather(view, ids), memory.alloc_pinned(8)
     assert rows.tolist() == [[1.0] * 4, [0.0] * 4]
     assert (pinned.device.type, pinned.dtype, pinned.shape) == ("cpu", torch.uint8, (8,))
+
+
+@pytest.mark.parametrize("method", ["prefill", "decode", "verify", "commit"])
+def test_tensors_without_memory(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a tracer say that they are on the host and have an address of 0."""
+    with FakeTensorMode() as mode:
+        for name in ("X", "DRAFTS", "ONES"):
+            monkeypatch.setitem(globals(), name, mode.from_tensor(globals()[name]))
+    call = scene("cpu")[method]
+    with pytest.raises(TypeError, match=r"expected a tensor of torch 2\.13 or later, with memory of the host"):
+        call()
 
 
 def test_ids_with_fewer_tensors_than_address_forms() -> None:

@@ -7,10 +7,6 @@
 
 namespace statehal {
 
-enum Dtype : int { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
-
-inline int64_t itemsize(Dtype dtype) { return dtype == FLOAT32 ? 4 : 2; }
-
 // Channels whose weights lie together, as many as a kernel takes at once: the last block is filled up with zeros.
 constexpr int TAPS_BLOCK = 32;
 
@@ -42,11 +38,8 @@ struct Tile {
 using TileKernel = void (*)(const Tile&);
 using RowKernel = void (*)(void* to, const void* from, int64_t elements);
 
-// Pairs of dtypes of inputs and windows.
+// Pairs of dtypes of inputs and windows: float32, bfloat16 or float16 of both, and the last two with windows of float32.
 constexpr int PAIRS = 5;
-inline int pair_of(Dtype input, Dtype window) {
-  return input == window ? input : input == BFLOAT16 ? 3 : 4;
-}
 
 struct ConvKernels {
   TileKernel tile[PAIRS][MAX_WIDTH - MIN_WIDTH + 1];

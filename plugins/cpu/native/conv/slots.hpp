@@ -5,10 +5,20 @@
 #include <vector>
 
 #include "conv/kernels.hpp"
+#include "dtype.hpp"
 #include "ids.hpp"
 #include "tuning.hpp"
 
 namespace statehal {
+
+// Of float32, bfloat16 and float16, which windows, inputs and outputs are of.
+inline int64_t itemsize(Dtype dtype) { return dtype == Dtype::float32 ? 4 : 2; }
+
+// The place of a pair of dtypes in the tables of `ConvKernels`.
+inline int pair_of(Dtype input, Dtype window) {
+  if (input != window) return input == Dtype::bfloat16 ? 3 : 4;
+  return static_cast<int>(input) - static_cast<int>(Dtype::float32);
+}
 
 // Whether rows start at multiples of 64 bytes, as stores past the caches need.
 inline bool starts_lines(const void* first, int64_t stride, int64_t skipped) {

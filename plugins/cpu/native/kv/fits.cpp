@@ -12,26 +12,9 @@ bool quantised(Dtype dtype) { return dtype >= Dtype::e4m3fn && dtype <= Dtype::i
 
 bool floating(Dtype dtype) { return wide(dtype) || dtype == Dtype::float64; }
 
-bool indices(const Tensor& x) { return x.dtype == Dtype::int32 || x.dtype == Dtype::int64; }
-
-// Whether the last axis is contiguous, so far as that can be seen.
-bool in_runs(const Tensor& x) { return x.strides[x.axes - 1] == 1 || x.shape[x.axes - 1] < 2; }
-
 // Rows that are rounded, or are of the field's own dtype where that is one to compute in.
 bool computed(const Tensor& x, const Stored& field) {
   return wide(x.dtype) && (x.dtype == field.dtype || quantised(field.dtype));
-}
-
-// An output of the dtype and shape of `like`, dense; or none.
-bool out_fits(nb::handle given, const Tensor& like) {
-  if (given.is_none()) return true;
-  Tensor out;
-  if (!read_tensor(given, out) || out.dtype != like.dtype || out.axes != like.axes) return false;
-  int64_t dense = 1;
-  for (int64_t axis = out.axes; axis-- > 0; dense *= out.shape[axis]) {
-    if (out.shape[axis] != like.shape[axis] || (out.strides[axis] != dense && out.shape[axis] > 1)) return false;
-  }
-  return true;
 }
 
 bool weight_fits(nb::handle given, int64_t width) {
@@ -58,7 +41,7 @@ bool rotation_fits(nb::handle positions, nb::handle cos_sin, nb::handle sections
   if (table.axes != 2 || !floating(table.dtype) || table.shape[0] < 1) return false;
   const int64_t rope_dim = table.shape[1];
   if (rope_dim < 2 || rope_dim > width || rope_dim % 2) return false;
-  if (!indices(at) || at.axes < 1 || at.shape[at.axes - 1] != tokens) return false;
+  if (!at.indices() || at.axes < 1 || at.shape[at.axes - 1] != tokens) return false;
   if (sections.is_none()) return at.axes == 1;
   return at.axes == 2 && at.shape[0] == 3 && sections_fit(sections, rope_dim / 2);
 }
@@ -69,7 +52,7 @@ int64_t tokens_of(const nb::tuple& ids) {
   int64_t tokens = -1;
   for (nb::handle one : ids) {
     Tensor tensor;
-    if (!read_tensor(one, tensor) || !indices(tensor)) return -1;
+    if (!read_tensor(one, tensor) || !tensor.indices()) return -1;
     if (tokens >= 0 && tensor.numel() != tokens) return -1;
     tokens = tensor.numel();
   }
@@ -80,7 +63,7 @@ bool rows_fit(const Tensor& x, int64_t tokens, const Stored& field, bool scaled)
   const bool exact = x.dtype == field.dtype && x.dtype != Dtype::other && !(scaled || field.scaled);
   const bool cast = quantised(field.dtype) && wide(x.dtype);
   return (exact || cast) && x.axes == 3 && x.shape[0] == tokens && x.shape[1] == field.heads &&
-         x.shape[1] * x.shape[2] == field.elements && in_runs(x);
+         x.shape[1] * x.shape[2] == field.elements && x.in_runs();
 }
 
 bool rope_fits(
@@ -92,7 +75,7 @@ bool rope_fits(
   if (v_rows.dtype != k_rows.dtype || !rows_fit(v_rows, tokens, values, false)) return false;
   const int64_t width = k_rows.shape[2];
   if (queries.dtype != k_rows.dtype || queries.axes != 3 || queries.shape[0] != tokens || queries.shape[2] != width) return false;
-  return in_runs(queries) && out_fits(q_out, queries) && out_fits(k_out, k_rows) && weight_fits(q_norm, width) &&
+  return queries.in_runs() && out_fits(q_out, queries) && out_fits(k_out, k_rows) && weight_fits(q_norm, width) &&
          weight_fits(k_norm, width) && rotation_fits(positions, cos_sin, sections, tokens, width);
 }
 
@@ -104,10 +87,10 @@ bool latent_fits(
   const bool turned = !positions.is_none() || !cos_sin.is_none();
   const bool stored = rows.dtype == field.dtype && rows.dtype != Dtype::other && scale.is_none();
   if (!computed(rows, field) && (turned || !norm.is_none() || !stored)) return false;
-  if (rows.axes != 2 || rows.shape[0] != tokens || rows.shape[1] != rank || !in_runs(rows)) return false;
+  if (rows.axes != 2 || rows.shape[0] != tokens || rows.shape[1] != rank || !rows.in_runs()) return false;
   if (key_rows.axes == 3 ? key_rows.shape[1] != 1 : key_rows.axes != 2) return false;
   const int64_t width = key_rows.shape[key_rows.axes - 1];
-  if (key_rows.dtype != rows.dtype || key_rows.shape[0] != tokens || !in_runs(key_rows)) return false;
+  if (key_rows.dtype != rows.dtype || key_rows.shape[0] != tokens || !key_rows.in_runs()) return false;
   return rank + width == field.elements && weight_fits(norm, rank) &&
          (!turned || rotation_fits(positions, cos_sin, nb::none(), tokens, width));
 }

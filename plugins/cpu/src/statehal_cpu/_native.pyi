@@ -1,5 +1,7 @@
 from torch import Tensor
 
+from statehal.ids import KernelIds
+
 def isa() -> str: ...
 def usable_isas() -> list[str]: ...
 def use_isa(name: str) -> None: ...
@@ -9,46 +11,46 @@ SILU_RATE: float
 FieldNumbers = tuple[int, int, int]
 """Address in slot 0, bytes from slot to slot, bytes of a slot."""
 
+Snapshots = tuple[Tensor, Tensor, KernelIds]
+"""Sequences, ends of tokens, and slots, whose ids are given beside it."""
+
 class Conv:
-    """The conv operations of one sub-pool; ``native/conv/bind.cpp``. Tensors are addresses, strides count elements."""
+    """The conv operations of one sub-pool; what ends in ``_fits`` says whether tensors plainly fit that operation."""
 
     def __init__(
-        self, dtype: int, width: int, drafts: int, rows: int, channels: int, count: int, cursor: FieldNumbers,
-        pages: list[FieldNumbers], /,
+        self, window: Tensor, width: int, drafts: int, rows: int, channels: int, count: int, cursor: FieldNumbers,
+        pages: list[FieldNumbers],
     ) -> None: ...  # fmt: skip
-    def add_layer(
-        self, window: FieldNumbers, recurrent: list[FieldNumbers], replays: list[FieldNumbers], /
-    ) -> None: ...
+    def add_layer(self, window: FieldNumbers, recurrent: list[FieldNumbers], replays: list[FieldNumbers]) -> None: ...
+    def decode_fits(self, x: Tensor, ids: Tensor, out: Tensor | None) -> bool: ...
     def decode(
-        self, layer: int, dtype: int, x: int, s_x: int, out: int, s_out: int, requests: int, taps: int, silu: bool,
-        ids: int, s_ids: int, wide: bool, threads: int, /,
-    ) -> None: ...  # fmt: skip
+        self, layer: int, x: Tensor, out: Tensor, taps: Tensor, silu: bool, ids: Tensor, threads: int
+    ) -> None: ...
+    def verify_fits(
+        self, x: Tensor, ids: Tensor, starts: Tensor | None, parents: Tensor | None, out: Tensor | None
+    ) -> bool: ...
     def verify(
-        self, layer: int, dtype: int, x: int, s_x: int, out: int, s_out: int, tokens: int, taps: int, silu: bool,
-        ids: int, s_ids: int, wide: bool, requests: int, starts: int, s_starts: int, wide_starts: bool,
-        parents: int, s_parents: int, wide_parents: bool, threads: int, /,
+        self, layer: int, x: Tensor, out: Tensor, taps: Tensor, silu: bool, ids: Tensor, starts: Tensor | None,
+        parents: Tensor | None, threads: int,
     ) -> None: ...  # fmt: skip
+    def prefill_fits(
+        self, x: Tensor, starts: Tensor, ids: Tensor, has: Tensor | None, source: Tensor, snapshots: Snapshots | None,
+        saved: Tensor | None, out: Tensor | None,
+    ) -> bool: ...  # fmt: skip
     def prefill(
-        self, layer: int, dtype: int, x: int, s_x: int, out: int, s_out: int, tokens: int, taps: int, silu: bool,
-        ids: int, s_ids: int, wide: bool, count: int, starts: int, s_starts: int, wide_starts: bool,
-        source: int, s_source: int, wide_source: bool, forked: bool, has: int, s_has: int,
-        snapshots: list[tuple[int, int, bool]], saved: int, threads: int, /,
+        self, layer: int, x: Tensor, out: Tensor, taps: Tensor, silu: bool, starts: Tensor, ids: Tensor,
+        has: Tensor | None, source: Tensor, snapshots: Snapshots | None, saved: Tensor | None, threads: int,
     ) -> None: ...  # fmt: skip
     def commit(
-        self, ids: int, s_ids: int, wide: bool, requests: int, accepted: int, s_accepted: int, wide_accepted: bool,
-        path: int, wide_path: bool, states: int, wide_states: bool, threads: int, /,
-    ) -> None: ...  # fmt: skip
+        self, ids: Tensor, accepted: Tensor, path: Tensor | None, states: Tensor | None, threads: int
+    ) -> None: ...
     def track(
-        self, ids: int, s_ids: int, wide: bool, requests: int, accepted: int, s_accepted: int, wide_accepted: bool,
-        path: int, wide_path: bool, states: int, wide_states: bool, targets: int, s_targets: int, wide_targets: bool,
-        counts: int, s_counts: int, wide_counts: bool, threads: int, /,
+        self, ids: Tensor, accepted: Tensor, path: Tensor | None, states: Tensor | None, targets: Tensor,
+        counts: Tensor, threads: int,
     ) -> None: ...  # fmt: skip
-    def copy_slots(
-        self, source: int, s_source: int, wide_source: bool, target: int, s_target: int, wide_target: bool, pairs: int,
-        threads: int, /,
-    ) -> None: ...  # fmt: skip
-    def zero_slots(self, ids: int, s_ids: int, wide: bool, count: int, threads: int, /) -> None: ...
-    def read_state(self, ids: int, s_ids: int, wide: bool, count: int, out: int, /) -> None: ...
+    def copy_slots(self, source: Tensor, target: Tensor, threads: int) -> None: ...
+    def zero_slots(self, ids: Tensor, threads: int) -> None: ...
+    def read_state(self, ids: Tensor, out: Tensor) -> None: ...
 
 class Rows:
     """Where the rows of one field lie, in bytes; ``native/kv/calls.hpp``."""

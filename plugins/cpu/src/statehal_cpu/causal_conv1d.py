@@ -15,13 +15,12 @@ from statehal_cpu.probe import load
 
 __all__ = ["CpuCausalConv1d", "serves"]
 
-_NUMBERS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-_WIDE = torch.int64
-_NONE = (0, 0, False)
-
 
 class CpuCausalConv1d:
     """Implements ``statehal.hookspecs.CausalConv1d``; see there for what each method reads and writes.
+
+    The extension looks at the tensors of a step in a tenth of the time that the shared checks take: these are asked
+    only where something does not plainly fit, and have a text for it or let it pass.
 
     Besides results nothing is allocated but scratch memory of the extension, which threads keep, and copies of inputs
     that outputs cover in another way than ``out is x``.
@@ -66,33 +65,31 @@ class CpuCausalConv1d:
         snapshots: tuple[Tensor, Tensor, KernelIds] | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        ids = self._arguments.prefill(
-            layer, x, query_start_loc, slots, has_initial_state, initial_slots=initial_slots, snapshots=snapshots,
-            out=out,
-        )  # fmt: skip
+        ids = self._arguments.takes_prefill(layer, slots, has_initial_state, initial_slots, snapshots, out)
+        if ids is None or not self._slots.prefill_fits(
+            x, query_start_loc, ids.slots, has_initial_state, ids.source, snapshots, ids.snapshots, out
+        ):
+            ids = self._arguments.prefill(
+                layer, x, query_start_loc, slots, has_initial_state, initial_slots=initial_slots, snapshots=snapshots,
+                out=out,
+            )  # fmt: skip
         weights = self._weights[layer]
         taps = weights.taps()
-        result = x.new_empty(x.shape) if out is None else out
-        has = (0, 0) if has_initial_state is None else (has_initial_state.data_ptr(), has_initial_state.stride(0))
-        saved, count = [], 0
-        if snapshots is not None and ids.snapshots is not None:
-            saved, count = [_index(snapshots[0]), _index(snapshots[1]), _index(ids.snapshots)], ids.snapshots.shape[0]
+        result = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
         self._slots.prefill(
-            self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride()[0], result.data_ptr(), result.stride()[0],
-            x.shape[0], taps, weights.silu, *_index(ids.slots), ids.slots.shape[0], *_index(query_start_loc),
-            *_index(ids.source), initial_slots is not None, *has, saved, count, torch.get_num_threads(),
+            self._layers[layer], x, result, taps, weights.silu, query_start_loc, ids.slots, has_initial_state,
+            ids.source, snapshots, ids.snapshots, torch.get_num_threads(),
         )  # fmt: skip
         return result
 
     def decode(self, layer: int, x: Tensor, slots: KernelIds, *, out: Tensor | None = None) -> Tensor:
-        ids = self._arguments.decode(layer, x, slots, out)
+        ids = self._arguments.takes(layer, slots, out)
+        if ids is None or not self._slots.decode_fits(x, ids, out):
+            ids = self._arguments.decode(layer, x, slots, out)
         weights = self._weights[layer]
         taps = weights.taps()
-        result = x.new_empty(x.shape) if out is None else out
-        self._slots.decode(
-            self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride()[0], result.data_ptr(), result.stride()[0],
-            x.shape[0], taps, weights.silu, *_index(ids), torch.get_num_threads(),
-        )  # fmt: skip
+        result = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
+        self._slots.decode(self._layers[layer], x, result, taps, weights.silu, ids, torch.get_num_threads())
         return result
 
     def verify(
@@ -105,15 +102,15 @@ class CpuCausalConv1d:
         parents: Tensor | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        ids = self._arguments.verify(layer, x, slots, query_start_loc=query_start_loc, parents=parents, out=out)
+        ids = self._arguments.takes(layer, slots, out)
+        if ids is None or not self._slots.verify_fits(x, ids, query_start_loc, parents, out):
+            ids = self._arguments.verify(layer, x, slots, query_start_loc=query_start_loc, parents=parents, out=out)
         weights = self._weights[layer]
         taps = weights.taps()
-        result = x.new_empty(x.shape) if out is None else out
+        result = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
         self._slots.verify(
-            self._layers[layer], _NUMBERS[x.dtype], x.data_ptr(), x.stride()[0], result.data_ptr(), result.stride()[0],
-            x.shape[0], taps, weights.silu, *_index(ids), ids.shape[0], *_index(query_start_loc), *_index(parents),
-            torch.get_num_threads(),
-        )  # fmt: skip
+            self._layers[layer], x, result, taps, weights.silu, ids, query_start_loc, parents, torch.get_num_threads()
+        )
         return result
 
     def commit(
@@ -132,32 +129,21 @@ class CpuCausalConv1d:
         path = None if path is None else path.contiguous()
         states = None if ids.states is None else ids.states.contiguous()
         threads = torch.get_num_threads()
-        step = (*_index(ids.slots), ids.slots.shape[0], *_index(accepted), *_dense(path), *_dense(states))
         if ids.tracked is not None and track_accepted is not None:
-            self._slots.track(*step, *_index(ids.tracked), *_index(track_accepted), threads)
-        self._slots.commit(*step, threads)
+            self._slots.track(ids.slots, accepted, path, states, ids.tracked, track_accepted, threads)
+        self._slots.commit(ids.slots, accepted, path, states, threads)
 
     def copy_slots(self, src: KernelIds, dst: KernelIds) -> None:
         source, target = self._arguments.copy_slots(src, dst)
-        self._slots.copy_slots(*_index(source), *_index(target), source.shape[0], torch.get_num_threads())
+        self._slots.copy_slots(source, target, torch.get_num_threads())
 
     def zero_slots(self, slots: KernelIds) -> None:
         ids = self._arguments.zero_slots(slots)
-        self._slots.zero_slots(*_index(ids), ids.shape[0], torch.get_num_threads())
+        self._slots.zero_slots(ids, torch.get_num_threads())
 
     def read_state(self, slots: KernelIds) -> Tensor:
         ids, spec = self._arguments.read_state(slots), self._spec
         shape = len(spec.layers), ids.shape[0], spec.width - 1, spec.channels
         state = self._buffer.new_empty(shape, dtype=getattr(torch, spec.dtype))
-        self._slots.read_state(*_index(ids), ids.shape[0], state.data_ptr())
+        self._slots.read_state(ids, state)
         return state
-
-
-def _index(tensor: Tensor | None) -> tuple[int, int, bool]:
-    """Address, stride and whether it is int64, of an index tensor of one axis."""
-    return _NONE if tensor is None else (tensor.data_ptr(), tensor.stride()[0], tensor.dtype is _WIDE)
-
-
-def _dense(tensor: Tensor | None) -> tuple[int, bool]:
-    """Address and whether it is int64, of a contiguous index tensor."""
-    return (0, False) if tensor is None else (tensor.data_ptr(), tensor.dtype is _WIDE)

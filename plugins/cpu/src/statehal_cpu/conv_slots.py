@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from statehal_cpu._native import Conv
 
 DTYPES = ("float32", "bfloat16", "float16")
-"""Dtypes of windows, inputs and outputs, in the order of ``Dtype`` in ``native/conv/kernels.hpp``."""
+"""Dtypes of windows, inputs and outputs."""
 
 
 def serves(sub: SubPool) -> bool:
@@ -40,7 +40,7 @@ def conv_slots(native: ModuleType, sub: SubPool) -> "tuple[Conv, dict[int, int]]
         for index in range(view.shape[0])
     ]
     slots: Conv = native.Conv(
-        DTYPES.index(spec.dtype), spec.width, spec.verify_tokens, spec.window_rows, spec.channels,
+        sub.view("conv", spec.layers[0]), spec.width, spec.verify_tokens, spec.window_rows, spec.channels,
         sub.layout.num_pages, numbers(cursor, spec.layers[0]), pages,
     )  # fmt: skip
     for layer in spec.layers:

@@ -34,7 +34,7 @@ class LayerWeights:
     ) -> None:
         self.silu = rate is not None
 
-        def make(weight: Tensor, bias: Tensor | None) -> tuple[int, Tensor]:
+        def make(weight: Tensor, bias: Tensor | None) -> Tensor:
             check(weight, bias)
             with torch.no_grad(), torch.inference_mode(False):
                 rows = [weight.detach().t().double()]
@@ -43,11 +43,10 @@ class LayerWeights:
                     rows[1] += bias.detach()
                 taps = (torch.cat(rows) * (1.0 if rate is None else rate)).float()
                 filled = torch.nn.functional.pad(taps, (0, -weight.shape[0] % _BLOCK))
-                taps = filled.unflatten(1, (-1, _BLOCK)).transpose(0, 1).contiguous()
-            return taps.data_ptr(), taps
+                return filled.unflatten(1, (-1, _BLOCK)).transpose(0, 1).contiguous()
 
         self._prepared = Prepared(make, weight, bias)
 
-    def taps(self) -> int:
-        """The address of the weights as they are now."""
-        return self._prepared.get()[0]
+    def taps(self) -> Tensor:
+        """The weights as they are now."""
+        return self._prepared.get()

@@ -77,7 +77,7 @@ class CpuKVWriter:
     ) -> Tensor:
         threads = torch.get_num_threads()
         if type(q) is Tensor and self._arguments.takes_rope(layer, ids, k_scale, v_scale, eps, q_out, k_out):
-            result = q.new_empty(q.shape) if q_out is None else q_out
+            result = torch.empty_like(q, memory_format=torch.contiguous_format) if q_out is None else q_out
             if self._rope_write(
                 False, self._keys[layer], self._values[layer], ids.tensors, q, k, v, result, k_out, positions, cos_sin,
                 rope_sections, interleaved, q_norm, k_norm, eps, k_scale, v_scale, threads,
@@ -87,7 +87,7 @@ class CpuKVWriter:
             layer, ids, q, k, v, positions, cos_sin, rope_sections=rope_sections, q_norm=q_norm, k_norm=k_norm,
             eps=eps, q_out=q_out, k_out=k_out, k_scale=k_scale, v_scale=v_scale,
         )  # fmt: skip
-        result = q.new_empty(q.shape) if q_out is None else q_out
+        result = torch.empty_like(q, memory_format=torch.contiguous_format) if q_out is None else q_out
         self._rope_write(
             True, self._keys[layer], self._values[layer], tensors, q, k, v, result, k_out, positions, cos_sin,
             rope_sections, interleaved, q_norm, k_norm, eps, k_scale, v_scale, threads,
