@@ -9,6 +9,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def watch(*tensors: "Tensor | None") -> "Callable[[], bool]":
+    """A function that says whether tensors are still as they are now, so far as ``Prepared`` sees changes."""
+    stamps = [
+        (t, t.data_ptr(), 0 if t.is_inference() else t._version, t.dtype, t.shape, t.stride())
+        for t in tensors
+        if t is not None
+    ]
+
+    def same() -> bool:
+        # asked at every call of an operation, so nothing is made of what has not changed
+        for tensor, address, version, dtype, shape, strides in stamps:
+            if (
+                tensor.is_inference()
+                or tensor._version != version
+                or tensor.data_ptr() != address
+                or tensor.dtype is not dtype
+                or tensor.shape != shape
+                or tensor.stride() != strides
+            ):
+                return False
+        return True
+
+    return same
+
+
 class Prepared(Generic[T]):
     """A value made of tensors: ``make`` is called at once, and again by ``get`` after a tensor has changed.
 
@@ -16,6 +41,11 @@ class Prepared(Generic[T]):
     memory and perhaps the dtype of the same tensor, and ``weight.resize_``. A write through ``weight.data`` or past
     torch is not counted: after one, call ``prepare`` again. Tensors made under ``inference_mode`` count nothing, so
     of these the value is made at every ``get``. No device sync.
+
+    Args:
+        make: the value of the tensors; what it raises, ``get`` raises.
+        tensors: what it is made of; ``None`` is passed on.
+        watch: sees the changes; a backend may have a faster one, which sees the same.
 
     Examples:
         >>> import torch
@@ -27,33 +57,22 @@ class Prepared(Generic[T]):
         tensor([2., 6.])
     """
 
-    def __init__(self, make: "Callable[..., T]", *tensors: "Tensor | None") -> None:
+    def __init__(
+        self,
+        make: "Callable[..., T]",
+        *tensors: "Tensor | None",
+        watch: "Callable[..., Callable[[], bool]]" = watch,
+    ) -> None:
         self._make = make
         self._tensors = tensors
-        self._stamps = self._look()  # before ``make``, so that ``get`` sees what another thread changes meanwhile
+        self._watch = watch
+        self._same = watch(*tensors)  # before ``make``, so that ``get`` sees what another thread changes meanwhile
         self._value = make(*tensors)
 
     def get(self) -> T:
         """The value for the tensors as they are now; what ``make`` raises leaves the earlier value unused."""
-        # asked at every call of an operation, so nothing is made of what has not changed
-        for tensor, address, version, dtype, shape, strides in self._stamps:
-            if (
-                tensor.is_inference()
-                or tensor._version != version
-                or tensor.data_ptr() != address
-                or tensor.dtype is not dtype
-                or tensor.shape != shape
-                or tensor.stride() != strides
-            ):
-                stamps = self._look()
-                self._value = self._make(*self._tensors)
-                self._stamps = stamps
-                break
+        if not self._same():
+            same = self._watch(*self._tensors)
+            self._value = self._make(*self._tensors)
+            self._same = same
         return self._value
-
-    def _look(self) -> "list[tuple[Tensor, int, int, object, tuple[int, ...], tuple[int, ...]]]":
-        return [
-            (t, t.data_ptr(), 0 if t.is_inference() else t._version, t.dtype, t.shape, t.stride())
-            for t in self._tensors
-            if t is not None
-        ]

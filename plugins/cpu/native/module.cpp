@@ -10,6 +10,7 @@ namespace nb = nanobind;
 void init_conv(nb::module_& m);
 void init_kv(nb::module_& m);
 void init_memory(nb::module_& m);
+void init_watch(nb::module_& m);
 
 NB_MODULE(_native, m) {
   m.def("isa", [] { return std::string(statehal::isa_name(statehal::isa())); });
@@ -22,4 +23,5 @@ NB_MODULE(_native, m) {
   init_conv(m);
   init_kv(m);
   init_memory(m);
+  init_watch(m);
 }

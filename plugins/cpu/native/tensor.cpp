@@ -48,18 +48,18 @@ Dtype dtype_of(nb::dlpack::dtype given) {
 }  // namespace
 
 bool read_tensor(nb::handle object, Tensor& tensor) {
-  static PyTypeObject* known = nullptr;  // torch.Tensor, nearly always; types of tensors are not unloaded
+  static PyTypeObject* known = nullptr;  // torch.Tensor, nearly always, whose subclasses have its table
   static const Table* table = nullptr;
   PyTypeObject* type = Py_TYPE(object.ptr());
-  const Table* used = table;
-  if (type != known) {
-    used = table_of(type);
-    if (!used) return false;
+  if (type != known && !(known && PyType_IsSubtype(type, known))) {
+    const Table* found = table_of(type);
+    if (!found) return false;
+    Py_INCREF(reinterpret_cast<PyObject*>(type));  // a type in its place in memory could be anything
     known = type;
-    table = used;
+    table = found;
   }
   nb::dlpack::dltensor got;
-  if (used->from_object(object.ptr(), &got) != 0) {
+  if (table->from_object(object.ptr(), &got) != 0) {
     PyErr_Clear();
     return false;
   }

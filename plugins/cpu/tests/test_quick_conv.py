@@ -14,7 +14,7 @@ from torch import Tensor
 from statehal import ConvRecurrent, bind
 from statehal.arguments.conv import ConvArguments
 from statehal.errors import StatehalError
-from statehal.ids import KernelIds
+from statehal.ids import IdSpace, KernelIds
 
 SLOTS, CHANNELS, DRAFTS = 3, 16, 2
 STEPS = ["prefill", "decode", "verify"]
@@ -54,6 +54,8 @@ def wrong(value: object) -> Iterator[object]:
     """What may stand where ``value`` does."""
     if isinstance(value, KernelIds):
         yield from wrong_ids(value)
+        elsewhere = IdSpace(value.space.key._replace(owner="other"), value.space.pool)
+        yield KernelIds(elsewhere, value.tensors, value.epoch)
     elif isinstance(value, tuple):
         yield from (None, 0, (), value[:2], (*value, None), list(value))
         for at, part in enumerate(value):

@@ -51,7 +51,7 @@ class CpuCausalConv1d:
             self._arguments.weights(layer, weight, bias)
 
         rate = self._native.SILU_RATE if activation == "silu" else None
-        self._weights[layer] = LayerWeights(weight, bias, rate, check)
+        self._weights[layer] = LayerWeights(weight, bias, rate, check, self._native.watch)
 
     def prefill(
         self,

@@ -23,6 +23,7 @@ class LayerWeights:
         bias: ``[channels]``; ``None`` counts as zeros.
         rate: ``None`` without an activation.
         check: refuses what does not fit; asked again whenever the tensors have changed.
+        watch: of ``Prepared``.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class LayerWeights:
         bias: Tensor | None,
         rate: float | None,
         check: Callable[[Tensor, Tensor | None], None],
+        watch: Callable[..., Callable[[], bool]],
     ) -> None:
         self.silu = rate is not None
 
@@ -45,7 +47,7 @@ class LayerWeights:
                 filled = torch.nn.functional.pad(taps, (0, -weight.shape[0] % _BLOCK))
                 return filled.unflatten(1, (-1, _BLOCK)).transpose(0, 1).contiguous()
 
-        self._prepared = Prepared(make, weight, bias)
+        self._prepared = Prepared(make, weight, bias, watch=watch)
 
     def taps(self) -> Tensor:
         """The weights as they are now."""
