@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from statehal.hookspecs import prepared
 from statehal_cpu.probe import load
@@ -44,7 +45,7 @@ NONE: dict[str, Callable[[Tensor], Any]] = {
 def inference(tensor: Tensor) -> Tensor:
     """Of the same memory, but no write to it is counted."""
     with torch.inference_mode():
-        return torch.from_dlpack(tensor.detach())
+        return from_dlpack(tensor.detach())
 
 
 @pytest.mark.parametrize("kind", ["tensor", "parameter"])
