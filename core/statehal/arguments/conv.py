@@ -98,9 +98,8 @@ class ConvArguments:
         A backend that looks at shapes, dtypes, devices and strides of all tensors itself, ids included, may ask this
         instead of ``decode`` or ``verify``, and these where it is ``None``.
         """
-        if type(layer) is not int or layer not in self._prepared or not may_be_written(out):
-            return None
-        return self._own(slots)
+        plain = type(layer) is int and layer in self._prepared and (out is None or may_be_written(out))
+        return self._own(slots) if plain else None
 
     def takes_prefill(
         self,
@@ -134,16 +133,16 @@ class ConvArguments:
         snapshots: tuple[Tensor, Tensor, KernelIds] | None,
         out: Tensor | None,
     ) -> PrefillIds:
-        plain = self._plain(layer, slots, out)
+        own = self.takes(layer, slots, out)
         if (
-            plain is not None
+            own is not None
             and has_initial_state is None
             and initial_slots is None
             and snapshots is None
-            and self._plain_rows(x, None, out)
-            and self._plain_index(query_start_loc, plain.shape[0] + 1)
+            and self._plain(own, x, None, out)
+            and self._plain_index(query_start_loc, own.shape[0] + 1)
         ):
-            return PrefillIds(plain, plain, None)
+            return PrefillIds(own, own, None)
         where = f"prefill of layer {layer} of {self._name!r}"
         ids = self._begin(where, layer, slots)
         count = ids.shape[0]
@@ -162,9 +161,9 @@ class ConvArguments:
         return PrefillIds(ids, source, None if snapshots is None else self._snapshots(where, snapshots))
 
     def decode(self, layer: int, x: Tensor, slots: KernelIds, out: Tensor | None) -> Tensor:
-        plain = self._plain(layer, slots, out)
-        if plain is not None and self._plain_rows(x, plain.shape[0], out):
-            return plain
+        own = self.takes(layer, slots, out)
+        if own is not None and self._plain(own, x, 1, out):
+            return own
         where = f"decode of layer {layer} of {self._name!r}"
         ids = self._begin(where, layer, slots)
         self._rows(where, x, ids.shape[0], out)
@@ -180,14 +179,14 @@ class ConvArguments:
         parents: Tensor | None,
         out: Tensor | None,
     ) -> Tensor:
-        plain = self._plain(layer, slots, out)
+        own = self.takes(layer, slots, out)
         if (
-            plain is not None
+            own is not None
             and query_start_loc is None
             and parents is None
-            and self._plain_rows(x, plain.shape[0] * self._spec.verify_tokens, out)
+            and self._plain(own, x, self._spec.verify_tokens, out)
         ):
-            return plain
+            return own
         where = f"verify of layer {layer} of {self._name!r}"
         ids = self._begin(where, layer, slots)
         count = ids.shape[0]
@@ -252,33 +251,26 @@ class ConvArguments:
         own = type(slots) is KernelIds and slots.space is self._space and slots.live and not self._pool.copies_pending
         return slots.tensors[self._page] if own else None
 
-    def _plain(self, layer: int, slots: KernelIds, out: Tensor | None) -> Tensor | None:
-        """As ``takes``, where nothing is the matter with the tensor of the ids either.
+    def _plain(self, ids: Tensor, x: Tensor, each: int | None, out: Tensor | None) -> bool:
+        """Whether nothing is the matter with ids ``[n]``, rows ``[n * each, channels]`` and their output.
 
-        ``None`` says no more than that the checks have to be made one by one, with the texts of what they refuse.
-        """
-        ids = self.takes(layer, slots, out)
-        if ids is None or ids.dim() != 1 or ids.dtype not in INDEX or ids.device != self._device:
-            return None
-        return ids
-
-    def _plain_rows(self, x: Tensor, count: int | None, out: Tensor | None) -> bool:
-        """Whether nothing is the matter with rows ``[count, channels]`` and what tensors show of their output.
-
-        ``None`` stands for any count.
+        ``each`` of ``None`` stands for any number of rows. ``False`` says no more than that the checks have to be made
+        one by one, with the texts of what they refuse.
         """
         device = self._device
         if not isinstance(x, Tensor) or x.dtype not in self._dtypes or x.device != device or not x.is_contiguous():
             return False
-        shape = x.shape
-        if len(shape) != 2 or shape[1] != self._spec.channels or (count is not None and shape[0] != count):
+        count, shape = ids.shape, x.shape
+        if len(count) != 1 or ids.dtype not in INDEX or ids.device != device:
+            return False
+        if len(shape) != 2 or shape[1] != self._spec.channels or (each is not None and shape[0] != count[0] * each):
             return False
         if out is None or out is x:
             return True
         return out.dtype is x.dtype and out.shape == shape and out.device == device and out.is_contiguous()
 
     def _plain_index(self, tensor: Tensor, count: int) -> bool:
-        """Whether nothing is the matter with an index tensor ``[count]``."""
+        """As ``_plain``, of an index tensor ``[count]``."""
         return (
             isinstance(tensor, Tensor)
             and tensor.dtype in INDEX

@@ -1,4 +1,4 @@
-"""The quick look at a convolution's arguments lets nothing through that the checks one by one refuse."""
+"""The quick looks at a convolution's arguments let nothing through that the checks one by one refuse."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -113,10 +113,11 @@ def said(scene: Scene) -> dict[tuple[str, int], str]:
 @pytest.mark.parametrize(("method", "beside"), CALLS)
 def test_it_says_what_they_say(method: str, beside: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all or none of the optional arguments are beside one; what both take leaves the same bytes."""
-    quick = said(Scene("cpu", dtype, method, beside))
+    backends = ("cpu", "reference")
+    quick, reference = (said(Scene(backend, dtype, method, beside)) for backend in backends)
     monkeypatch.setattr(ConvArguments, "_own", lambda self, slots: None)
-    assert quick == said(Scene("cpu", dtype, method, beside))
-    for case, text in said(Scene("reference", dtype, method, beside)).items():
+    assert [quick, reference] == [said(Scene(backend, dtype, method, beside)) for backend in backends]
+    for case, text in reference.items():
         assert quick[case].startswith("taken") if text.startswith("taken") else quick[case] == text, case
     taken = [text for text in quick.values() if text.startswith("taken")]
     assert 0 < len(taken) < len(quick)
