@@ -7,7 +7,6 @@ from torch import Tensor
 
 from statehal.hookspecs import Prepared
 
-
 _BLOCK = 32  # TAPS_BLOCK of native/conv/kernels.hpp
 
 
@@ -45,7 +44,8 @@ class LayerWeights:
                     rows[1] += bias.detach()
                 taps = (torch.cat(rows) * (1.0 if rate is None else rate)).float()
                 filled = torch.nn.functional.pad(taps, (0, -weight.shape[0] % _BLOCK))
-                return filled.unflatten(1, (-1, _BLOCK)).transpose(0, 1).contiguous()
+                blocks: Tensor = filled.unflatten(1, (-1, _BLOCK)).transpose(0, 1)
+                return blocks.contiguous()
 
         self._prepared = Prepared(make, weight, bias, watch=watch)
 
