@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "tuning.hpp"
+
 namespace statehal {
 namespace {
 
@@ -88,6 +90,11 @@ Workers& get() {
 }
 
 }  // namespace
+
+int threads_for(int64_t bytes, int threads) {
+  const int64_t worth = bytes / THREAD_BYTES;
+  return worth < 1 ? 1 : worth < threads ? static_cast<int>(worth) : threads;
+}
 
 void parallel_for(int64_t items, int64_t grain, int threads, void (*body)(const void*, int64_t, int64_t), const void* state) {
   if (items <= 0) return;

@@ -5,6 +5,9 @@
 
 namespace statehal {
 
+// How many of so many threads the bytes that are read or written are worth, at least one.
+int threads_for(int64_t bytes, int threads);
+
 // Call `body(state, begin, end)` for parts of [0, items), on at most `threads` threads, the caller's included; returns
 // when all are done. Every part but the last is a multiple of `grain` items. `body` must not throw.
 void parallel_for(int64_t items, int64_t grain, int threads, void (*body)(const void*, int64_t, int64_t), const void* state);

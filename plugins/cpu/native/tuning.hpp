@@ -14,7 +14,8 @@ constexpr int64_t STREAM_BYTES = 128 << 10;
 // The same of a gather, whose results are read at once: past the caches only where they would not stay in them.
 constexpr int64_t GATHER_STREAM_BYTES = 8 << 20;
 
-// Bytes that are worth another thread, and giving up the interpreter's lock. Chosen, not measured.
-constexpr int64_t THREAD_BYTES = 256 << 10;
+// Bytes that are worth a thread, and giving up the interpreter's lock. To wake a second one took 10 to 50 microseconds, which
+// gathers, prefills and decodes win back from 1 MiB on. Writes of so much are bound by memory and gained nothing from it.
+constexpr int64_t THREAD_BYTES = 512 << 10;
 
 }  // namespace statehal

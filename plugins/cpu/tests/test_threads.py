@@ -22,9 +22,9 @@ def run(count: int, *, forked: bool) -> list[Tensor]:
     """Outputs and states of a prefill, a verify and a decode that are worth several threads."""
     torch.set_num_threads(count)
     generator = torch.Generator().manual_seed(1)
-    rig = ConvRig(1100, drafts=8, requests=65)
-    rig.conv.prepare(0, torch.randn(1100, 4, generator=generator), activation="silu")
-    x = torch.randn(800, 1100, generator=generator).bfloat16()
+    rig = ConvRig(8300, drafts=8, requests=65)
+    rig.conv.prepare(0, torch.randn(8300, 4, generator=generator), activation="silu")
+    x = torch.randn(800, 8300, generator=generator).bfloat16()
     slots, loc = rig.slots[:64], torch.arange(65) * 12
     states, others = torch.arange(64) % 2 == 0, slots.reshape(2, 32)[[1, 0]].reshape(64)
     if forked:

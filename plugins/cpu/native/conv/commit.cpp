@@ -4,7 +4,6 @@
 
 #include "conv/slots.hpp"
 #include "threads.hpp"
-#include "tuning.hpp"
 
 namespace statehal {
 namespace {
@@ -12,10 +11,6 @@ namespace {
 struct Move {
   int64_t to, from;  // slots; a `from` of 0, the sink, which holds zeros, empties `to`
 };
-
-int threads_for(int64_t bytes, int threads) {
-  return static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(threads, bytes / THREAD_BYTES)));
-}
 
 // Move bytes of fields from slot to slot, as if all were read before any is written; each target stands once.
 void move_all(const std::vector<const Field*>& fields, const std::vector<Move>& moves, int threads) {

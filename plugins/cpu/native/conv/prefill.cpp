@@ -205,9 +205,9 @@ void conv_prefill(
     const Slots& slots, const Layer& layer, const Flow& flow, const Sequences& sequences, const Snapshots& snapshots) {
   const Packed packed(sequences.query_start_loc, sequences.count, flow.tokens);
   const int64_t bytes = flow.tokens * slots.channels * itemsize(flow.dtype);
-  const int64_t worth = std::max<int64_t>(1, std::min<int64_t>(flow.threads, bytes / THREAD_BYTES));
+  const int64_t part = std::min<int64_t>(PART, slots.channels);
   const int64_t most = sequences.forked ? PART : slots.channels;
-  parallel_for(slots.channels, std::min<int64_t>(PART, slots.channels), static_cast<int>(worth), [&](int64_t first, int64_t last) {
+  parallel_for(slots.channels, part, threads_for(bytes, flow.threads), [&](int64_t first, int64_t last) {
     for (int64_t begin = first; begin < last; begin += most) {
       Part part(slots, layer, flow, sequences, packed, begin, std::min(begin + most, last));
       part.run(snapshots);

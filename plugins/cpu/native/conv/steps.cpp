@@ -13,12 +13,11 @@ constexpr int64_t PART = 2048;
 
 // Run `body(group of requests, first channel, past the last)`, on several threads where the bytes are worth it.
 template <class Body>
-void over_requests(const Slots& slots, const Flow& flow, int64_t groups, int64_t requests, const Body& body) {
-  const int64_t bytes = (flow.tokens + requests * slots.live()) * slots.row_bytes();
-  const int64_t worth = std::max<int64_t>(1, std::min<int64_t>(flow.threads, bytes / THREAD_BYTES));
-  const int64_t part = worth > 1 ? PART : slots.channels;
+void over_requests(const Slots& slots, const Flow& flow, int64_t groups, const Body& body) {
+  const int threads = threads_for(flow.tokens * slots.row_bytes(), flow.threads);
+  const int64_t part = threads > 1 ? PART : slots.channels;
   const int64_t parts = (slots.channels + part - 1) / part;
-  parallel_for(groups * parts, 1, static_cast<int>(worth), [&](int64_t begin, int64_t end) {
+  parallel_for(groups * parts, 1, threads, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const int64_t first = n % parts * part;
       body(n / parts, first, std::min(first + part, slots.channels));
@@ -101,7 +100,7 @@ struct Request {
 void conv_decode(const Slots& slots, const Layer& layer, const Flow& flow, const Ids& ids, int64_t requests) {
   const TileKernel kernel = conv_table().apart[pair_of(flow.dtype, slots.dtype)][slots.width - MIN_WIDTH];
   const int64_t groups = (requests + MAX_APART - 1) / MAX_APART;
-  over_requests(slots, flow, groups, requests, [&](int64_t group, int64_t begin, int64_t end) {
+  over_requests(slots, flow, groups, [&](int64_t group, int64_t begin, int64_t end) {
     Tile tile = tile_of(slots, layer, flow, begin, end);
     tile.tokens = tile.held = 0;
     const int64_t last = std::min((group + 1) * MAX_APART, requests);
@@ -134,7 +133,7 @@ void conv_verify(
     zero(flow, 0, packed->start.front(), 0, slots.channels);
     zero(flow, packed->start.back(), flow.tokens, 0, slots.channels);
   }
-  over_requests(slots, flow, requests, requests, [&](int64_t request, int64_t begin, int64_t end) {
+  over_requests(slots, flow, requests, [&](int64_t request, int64_t begin, int64_t end) {
     const int64_t start = packed ? packed->start[static_cast<size_t>(request)] : request * drafts;
     const int64_t length = packed ? packed->length(request) : drafts, slot = id_at(ids, request);
     if (!slots.names(slot)) return zero(flow, start, start + length, begin, end);

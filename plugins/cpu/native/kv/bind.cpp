@@ -128,8 +128,7 @@ void on_tokens(void (*kernel)(const Call&, int64_t, int64_t), const Call& call, 
     return;
   }
   nb::gil_scoped_release free;
-  const int64_t grain = std::max<int64_t>(1, THREAD_BYTES / std::max<int64_t>(1, token_bytes));
-  parallel_for(tokens, grain, threads, [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
+  parallel_for(tokens, 1, threads_for(tokens * token_bytes, threads), [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
 }
 
 // `sections` is none or three counts of frequencies.
@@ -246,7 +245,7 @@ void kv_move(
     return;
   }
   nb::gil_scoped_release free;
-  parallel_for(static_cast<int64_t>(moves.size()), 1, threads, some);
+  parallel_for(static_cast<int64_t>(moves.size()), 1, threads_for(bytes, threads), some);
 }
 
 }  // namespace

@@ -28,8 +28,7 @@ void on_items(int64_t items, int64_t bytes, int threads, const Body& body) {
     return;
   }
   nb::gil_scoped_release free;
-  const int64_t grain = std::max<int64_t>(1, THREAD_BYTES / std::max<int64_t>(1, bytes));
-  parallel_for(items, grain, threads, body);
+  parallel_for(items, 1, threads_for(items * bytes, threads), body);
 }
 
 template <class Call>
