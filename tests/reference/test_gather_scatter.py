@@ -100,3 +100,18 @@ def test_scatter_refuses_rows_that_do_not_fit(rows: torch.Tensor, text: str) -> 
     with pytest.raises(ArgumentError, match=text):
         OPS.scatter(view_of(buffer, torch.int8), torch.tensor([1, 2]), rows, first=1)
     assert raw(buffer) == before
+
+
+def test_values_that_are_not_what_lies_in_memory_are_refused() -> None:
+    """``conj().imag`` of a tensor is its memory and a flag that turns the sign."""
+    buffer = make(torch.float32)
+    view, ids, before = view_of(buffer, torch.float32), torch.tensor([1, 2]), raw(buffer)
+    negated = torch.ones(2, WIDTH, dtype=torch.complex64).mul(1j).conj().imag
+    assert negated.is_neg()
+    with pytest.raises(ArgumentError, match=r"rows is negated lazily: .* \(fix: rows.resolve_neg\(\)\)"):
+        OPS.scatter(view, ids, negated, first=1)
+    with pytest.raises(ArgumentError, match=r"out is negated lazily"):
+        OPS.gather(view, ids, out=negated)
+    assert raw(buffer) == before
+    OPS.scatter(view, ids, negated.resolve_neg(), first=1)
+    assert torch.equal(view[1:3], -torch.ones(2, WIDTH))
