@@ -1,4 +1,7 @@
-"""Causal convolutions of others: 8192 channels, width 4, bias and silu, as in the rows that they stand beside."""
+"""Causal convolutions of others: 8192 channels, width 4, bias and silu, as in the rows that they stand beside.
+
+A call of a decode has weights of its own, as a layer does.
+"""
 
 from functools import partial
 from importlib import import_module
@@ -58,9 +61,10 @@ def fallback_with_transposes(tools: Tools, tokens: int, count: int) -> list[Call
 
 
 def fallback_decode(tools: Tools, requests: int, count: int) -> list[Call]:
-    fallback, (weight, bias) = import_module(MODULE).causal_conv1d_update, weights()
+    fallback = import_module(MODULE).causal_conv1d_update
     states = [torch.zeros(requests, CHANNELS, WIDTH, dtype=torch.bfloat16) for _ in range(count)]
-    return [partial(fallback, inputs(requests)[:, :, None].clone(), state, weight, bias, "silu") for state in states]
+    rows = inputs(requests)[:, :, None]
+    return [partial(fallback, rows.clone(), state, *weights(n), "silu") for n, state in enumerate(states)]
 
 
 def engine_prefill(tools: Tools, tokens: int, count: int) -> list[Call]:
@@ -73,16 +77,12 @@ def engine_prefill(tools: Tools, tokens: int, count: int) -> list[Call]:
 
 
 def engine_decode(tools: Tools, requests: int, count: int) -> list[Call]:
-    weight, bias = weights()
-    packed = tools.engine.causal_conv1d_weight_pack(weight)
-    slots = torch.randperm(requests).int()
-    return [
-        partial(
-            tools.engine.causal_conv1d_update_cpu, inputs(requests), windows(requests), packed, bias, True, None, slots,
-            -1, True,
-        )
-        for _ in range(count)
-    ]  # fmt: skip
+    slots, calls = torch.randperm(requests).int(), []
+    for layer in range(count):
+        weight, bias = weights(layer)
+        rest = tools.engine.causal_conv1d_weight_pack(weight), bias, True, None, slots, -1, True
+        calls.append(partial(tools.engine.causal_conv1d_update_cpu, inputs(requests), windows(requests), *rest))
+    return calls
 
 
 def windows(slots: int) -> Tensor:
