@@ -38,6 +38,8 @@ LARGEST_KEPT = 32 << 20
 """Bytes from which on glibc's own adjustment leaves an allocation to the system."""
 
 DEFAULTS = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: LARGEST_KEPT, M_TRIM_THRESHOLD: 128 << 10}
+"""As glibc comes, once its own adjustment has ended; free memory at the end of the heap is given back."""
+
 MANY = 101
 """Rounds of the shortest operations, which have a call for each."""
 
@@ -75,6 +77,7 @@ def main() -> int:
     measured: list[Row] = []
     absent: dict[str, str] = {}
     torch.set_num_threads(1)
+    set_allocator(DEFAULTS)
     for make in OPERATIONS:
         if arguments.only not in make.__name__:
             continue
@@ -95,10 +98,9 @@ def measured_row(operation: Operation, rounds: int, peers: dict[str, list[Call]]
     """The row; where results may be mapped anew at each call, with a second figure of peers where they are not."""
     if not peers or operation.nbytes // 2 < LARGEST_KEPT:
         return measure(operation, rounds, peers)
-    with results(anew=False):
+    row = measure(operation, rounds, peers)
+    with touched_memory():
         touched = measure(operation, rounds, peers)
-    with results(anew=True):
-        row = measure(operation, rounds, peers)
     return replace(row, peers={**row.peers, **{f"{name}{TOUCHED}": times for name, times in touched.peers.items()}})
 
 
@@ -119,21 +121,23 @@ def write(report: dict[str, Any], measured: list[Row], arguments: argparse.Names
         page.write_text(put(page.read_text(encoding="utf-8"), section(measured, about)), encoding="utf-8")
 
 
-@contextmanager
-def results(anew: bool) -> Iterator[None]:
-    """Have glibc map large allocations anew, as it does where nothing of that size lies free, or never.
+def set_allocator(settings: dict[int, int]) -> None:
+    """Set options of glibc's allocator, where it is that, and give back what is free."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt") and hasattr(library, "malloc_trim"):
+        for name, value in settings.items():
+            library.mallopt(name, value)
+        library.malloc_trim(0)
 
-    Otherwise it depends on what was allocated before.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda name, value: 0)
-    set_to = DEFAULTS if anew else {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1}
-    for name, value in set_to.items():
-        mallopt(name, value)
+
+@contextmanager
+def touched_memory() -> Iterator[None]:
+    """Let results that others allocate lie in memory that was touched before, as with allocators that keep it."""
+    set_allocator({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1})
     try:
         yield
     finally:
-        for name, value in DEFAULTS.items():
-            mallopt(name, value)
+        set_allocator(DEFAULTS)
 
 
 def processor() -> str:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -50,6 +51,33 @@ def test_rows_of_any_length_are_taken_to_their_end(channels: int, dtype: str) ->
     torch.testing.assert_close(torch.cat(y).double(), due, rtol=2 * torch.finfo(x.dtype).eps, atol=2e-6)
     rig.conv.commit(rig.slots, torch.ones(1, dtype=torch.int32))
     assert torch.equal(rig.conv.read_state(rig.slots)[0, 0], x[8:])
+
+
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_bfloat16_weights_count_as_the_floats_that_they_are(
+    dtype: str, biased: bool, activation: Literal["silu"] | None
+) -> None:
+    """They are kept as they are given, other weights as floats that hold what the activation multiplies with."""
+    channels = 33 + 64
+    weight, bias = torch.randn(channels, 4).bfloat16(), torch.randn(channels).bfloat16() if biased else None
+    weight[::5] = 2.0**-130
+    weight[1::5, 1] = 0
+    x = (torch.randn(6, channels) * 8).to(getattr(torch, dtype))
+    found = []
+    for given in ((weight, bias), (weight.float(), None if bias is None else bias.float())):
+        rig = ConvRig(channels, dtype, drafts=2, requests=1)
+        rig.conv.prepare(0, *given, activation=activation)
+        y = [rig.conv.prefill(0, x[:3], torch.tensor([0, 3]), rig.slots)]
+        rig.conv.commit(rig.slots, torch.ones(1, dtype=torch.int32))
+        y.append(rig.conv.verify(0, x[3:5], rig.slots))
+        rig.conv.commit(rig.slots, torch.full((1,), 2))
+        y.append(rig.conv.decode(0, x[5:], rig.slots))
+        found.append(torch.cat(y))
+    assert torch.equal(found[0].view(torch.uint8), found[1].view(torch.uint8))
+    due = convolved(x, weight, bias, silu=activation == "silu")
+    torch.testing.assert_close(found[0].double(), due, rtol=2 * torch.finfo(x.dtype).eps, atol=2e-5)
 
 
 def test_subnormal_results_are_rounded_like_others() -> None:

@@ -156,10 +156,10 @@ class Conv {
 
   // Outputs lie on the inputs of the same tokens, or apart from all: inputs that they cover otherwise are copied.
   Flow flow_of(nb::handle inputs, nb::handle outputs, nb::handle taps, bool silu, int threads, std::vector<char>& copied) const {
-    const Tensor x = tensor_of(inputs), out = tensor_of(outputs);
+    const Tensor x = tensor_of(inputs), out = tensor_of(outputs), weights = tensor_of(taps);
     const int64_t tokens = x.shape[0], row = slots_.channels * x.size;
     Flow flow{x.dtype, x.data, x.strides[0] * x.size, out.data, out.strides[0] * out.size,
-              tokens, reinterpret_cast<const float*>(tensor_of(taps).data), silu, threads};
+              tokens, weights.data, weights.dtype == Dtype::bfloat16, silu, threads};
     if (!tokens || (flow.in_place() && flow.s_x == flow.s_out)) return flow;
     if (flow.x < flow.result(tokens - 1) + row && flow.out < flow.row(tokens - 1) + row) {
       copied.resize(static_cast<size_t>(tokens * row));

@@ -26,9 +26,22 @@ STATEHAL_INLINE inline void unrolled(const Body& body) {
 // Weights and bias of some channels.
 template <int W, class Step>
 struct Taps {
-  V of[W + 1][Step::VECTORS];
+  static constexpr int N = Step::VECTORS;
+  V of[W + 1][N];
   STATEHAL_INLINE Taps(const Tile& tile, const Step& step, int64_t c) {
-    const float* block = tile.taps + (c / TAPS_BLOCK * (W + 1)) * TAPS_BLOCK + c % TAPS_BLOCK;
+    const int64_t first = c / TAPS_BLOCK * (W + 1) * TAPS_BLOCK + c % TAPS_BLOCK;
+    if (!tile.narrow) {
+      load(static_cast<const float*>(tile.taps) + first, step);
+      return;
+    }
+    load(static_cast<const bf16*>(tile.taps) + first, step);
+    if (!tile.silu) return;
+    unrolled<(W + 1) * N>([&](int n) STATEHAL_INLINE { of[n / N][n % N] = mul(of[n / N][n % N], splat(SILU_RATE)); });
+  }
+
+ private:
+  template <class E>
+  STATEHAL_INLINE void load(const E* block, const Step& step) {
     unrolled<W + 1>([&](int i) STATEHAL_INLINE { step.load(block + i * TAPS_BLOCK, of[i]); });
   }
 };

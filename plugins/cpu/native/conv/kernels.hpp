@@ -27,8 +27,9 @@ struct Tile {
   void* outs[MAX_TILE];   // of the input's dtype; may be the row of the same token if it is the only one of its sequence
   void* keeps[MAX_TILE];  // where the input is kept, in the window's dtype; may be the oldest row of such a one. All null
                           // where nothing is kept, but never of tokens apart
-  const float* taps;      // [blocks, W + 1, TAPS_BLOCK]: of each block of channels the weights, the oldest tap first, and
-                          // the bias; with silu times SILU_RATE
+  const void* taps;       // [blocks, W + 1, TAPS_BLOCK]: of each block of channels the weights, the oldest tap first, and
+                          // the bias
+  bool narrow;            // taps are bf16, as they were given; else float, which with silu are times SILU_RATE already
   int64_t begin, end;     // channels; all pointers are to channel 0
   bool silu;
   bool stream, stream_keeps;  // outputs, and what is kept, go past the caches: each starts at a multiple of 64 bytes, and

@@ -83,7 +83,7 @@ class Part {
   void convolve(int64_t start, int64_t length) {
     const TileKernel kernel = conv_table().tile[pair_][slots_.width - MIN_WIDTH];
     Tile tile;
-    tile.taps = flow_.taps;
+    tile.taps = flow_.taps, tile.narrow = flow_.narrow;
     tile.begin = begin_, tile.end = end_, tile.silu = flow_.silu;
     std::fill(tile.keeps, tile.keeps + MAX_TILE, nullptr);
     tile.stream = flow_.streams_results(slots_.channels, begin_), tile.stream_keeps = false;

@@ -68,7 +68,8 @@ struct Flow {
   char* out;
   int64_t s_out;
   int64_t tokens;
-  const float* taps;  // of Tile
+  const void* taps;  // of Tile, as is `narrow`
+  bool narrow;
   bool silu;
   int threads;
 

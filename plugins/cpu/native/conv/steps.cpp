@@ -28,7 +28,7 @@ void over_requests(const Slots& slots, const Flow& flow, int64_t groups, const B
 
 Tile tile_of(const Slots& slots, const Layer& layer, const Flow& flow, int64_t begin, int64_t end) {
   Tile tile;
-  tile.taps = flow.taps;
+  tile.taps = flow.taps, tile.narrow = flow.narrow;
   tile.begin = begin, tile.end = end;
   tile.silu = flow.silu;
   const Field& window = layer.window;

@@ -11,6 +11,7 @@ static inline V splat(float x) { return _mm256_set1_ps(x); }
 static inline V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
 static inline V add(V a, V b) { return _mm256_add_ps(a, b); }
 static inline V sub(V a, V b) { return _mm256_sub_ps(a, b); }
+static inline V mul(V a, V b) { return _mm256_mul_ps(a, b); }
 static inline V least(V bound, V x) { return _mm256_min_ps(bound, x); }
 static inline V most(V bound, V x) { return _mm256_max_ps(bound, x); }
 static inline V quotient(V a, V b) { return _mm256_div_ps(a, b); }

@@ -11,6 +11,7 @@ static inline V splat(float x) { return _mm512_set1_ps(x); }
 static inline V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
 static inline V add(V a, V b) { return _mm512_add_ps(a, b); }
 static inline V sub(V a, V b) { return _mm512_sub_ps(a, b); }
+static inline V mul(V a, V b) { return _mm512_mul_ps(a, b); }
 static inline V load(const float* p) { return _mm512_loadu_ps(p); }
 static inline V load(const float* p, int64_t n) {
   return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p);

@@ -11,6 +11,7 @@ static inline V splat(float x) { return vdupq_n_f32(x); }
 static inline V fma(V a, V b, V c) { return vfmaq_f32(c, a, b); }
 static inline V add(V a, V b) { return vaddq_f32(a, b); }
 static inline V sub(V a, V b) { return vsubq_f32(a, b); }
+static inline V mul(V a, V b) { return vmulq_f32(a, b); }
 static inline V least(V bound, V x) { return vminq_f32(bound, x); }  // NaN stays NaN
 static inline V most(V bound, V x) { return vmaxq_f32(bound, x); }
 static inline V quotient(V a, V b) { return vdivq_f32(a, b); }

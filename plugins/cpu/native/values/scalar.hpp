@@ -11,6 +11,7 @@ static inline V splat(float x) { return x; }
 static inline V fma(V a, V b, V c) { return __builtin_fmaf(a, b, c); }
 static inline V add(V a, V b) { return a + b; }
 static inline V sub(V a, V b) { return a - b; }
+static inline V mul(V a, V b) { return a * b; }
 // `x` where that is no number
 static inline V least(V bound, V x) { return bound < x ? bound : x; }
 static inline V most(V bound, V x) { return bound > x ? bound : x; }

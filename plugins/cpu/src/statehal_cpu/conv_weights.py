@@ -13,9 +13,9 @@ _BLOCK = 32  # TAPS_BLOCK of native/conv/kernels.hpp
 class LayerWeights:
     """Taps, oldest first, and the bias, made again when the tensors have changed.
 
-    They are float32 ``[blocks, width + 1, 32]``, channels in blocks, the last of which is filled up with zeros.
-
-    Of a layer with silu all are multiplied with ``rate``, in float64, and rounded once.
+    They are ``[blocks, width + 1, 32]``, channels in blocks, the last of which is filled up with zeros: bfloat16 where all
+    are given so, half of what a decode of one request reads of them, or else float32. Of a layer with silu those are
+    multiplied with ``rate``, in float64, and rounded once; of bfloat16 the kernel makes the same.
 
     Args:
         weight: ``[channels, width]``.
@@ -38,11 +38,12 @@ class LayerWeights:
         def make(weight: Tensor, bias: Tensor | None) -> Tensor:
             check(weight, bias)
             with torch.no_grad(), torch.inference_mode(False):
-                rows = [weight.detach().t().double()]
-                rows.append(weight.new_zeros(1, weight.shape[0], dtype=torch.float64))
-                if bias is not None:
-                    rows[1] += bias.detach()
-                taps = (torch.cat(rows) * (1.0 if rate is None else rate)).float()
+                bias = weight.new_zeros(weight.shape[0]) if bias is None else bias
+                rows = (weight.detach().t(), bias.detach()[None])
+                if all(one.dtype is torch.bfloat16 for one in rows):
+                    taps = torch.cat(rows)
+                else:
+                    taps = (torch.cat([one.double() for one in rows]) * (1.0 if rate is None else rate)).float()
                 filled = torch.nn.functional.pad(taps, (0, -weight.shape[0] % _BLOCK))
                 blocks: Tensor = filled.unflatten(1, (-1, _BLOCK)).transpose(0, 1)
                 return blocks.contiguous()
