@@ -77,7 +77,8 @@ def engine_prefill(tools: Tools, tokens: int, count: int) -> list[Call]:
 
 
 def engine_decode(tools: Tools, requests: int, count: int) -> list[Call]:
-    slots, calls = torch.randperm(requests).int(), []
+    slots = torch.randperm(requests).int()
+    calls: list[Call] = []
     for layer in range(count):
         weight, bias = weights(layer)
         rest = tools.engine.causal_conv1d_weight_pack(weight), bias, True, None, slots, -1, True

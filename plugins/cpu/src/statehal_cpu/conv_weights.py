@@ -14,8 +14,8 @@ class LayerWeights:
     """Taps, oldest first, and the bias, made again when the tensors have changed.
 
     They are ``[blocks, width + 1, 32]``, channels in blocks, the last of which is filled up with zeros: bfloat16 where all
-    are given so, half of what a decode of one request reads of them, or else float32. Of a layer with silu those are
-    multiplied with ``rate``, in float64, and rounded once; of bfloat16 the kernel makes the same.
+    are given so, which halves what a decode reads of them, or else float32. Of a layer with silu those are multiplied
+    with ``rate``, in float64, and rounded once; of bfloat16 the kernel makes the same.
 
     Args:
         weight: ``[channels, width]``.
