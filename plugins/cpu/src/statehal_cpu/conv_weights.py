@@ -13,9 +13,9 @@ _BLOCK = 32  # TAPS_BLOCK of native/conv/kernels.hpp
 class LayerWeights:
     """Taps, oldest first, and the bias, made again when the tensors have changed.
 
-    They are ``[blocks, width + 1, 32]``, channels in blocks, the last of which is filled up with zeros: bfloat16 where all
-    are given so, which halves what a decode reads of them, or else float32. Of a layer with silu those are multiplied
-    with ``rate``, in float64, and rounded once; of bfloat16 the kernel makes the same.
+    They are ``[blocks, width + 1, 32]``, channels in blocks, the last of which is filled up with zeros: bfloat16 where
+    all are given so, which halves what a decode reads of them, or else float32. Of a layer with silu those are
+    multiplied with ``rate``, in float64, and rounded once; of bfloat16 the kernel makes the same.
 
     Args:
         weight: ``[channels, width]``.
