@@ -15,7 +15,8 @@ from statehal.portability.store.mooncake_client import MooncakeClient
 from statehal.portability.store.mooncake_store import MooncakeStore
 from statehal.portability.store.namespace import STORE_FORMAT, Namespace
 from statehal.portability.store.outcome import Outcome, Reason
-from statehal.portability.store.protocol import BlockStore, PartRef, present
+from statehal.portability.store.part_format import head_bytes
+from statehal.portability.store.protocol import BlockStore, PartRef, RegisteredMemory, RegisteringStore, present
 
 __all__ = [
     "ROOT",
@@ -31,7 +32,10 @@ __all__ = [
     "Outcome",
     "PartRef",
     "Reason",
+    "RegisteredMemory",
+    "RegisteringStore",
     "block_key",
     "block_keys",
+    "head_bytes",
     "present",
 ]

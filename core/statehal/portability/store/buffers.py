@@ -13,11 +13,11 @@ BufferLike: TypeAlias = "Buffer | torch.Tensor"
 """Bytes, a bytearray, a memoryview, an array of NumPy, or a contiguous tensor on the host."""
 
 
-def byte_view(buffer: BufferLike, nbytes: int, what: object, *, writable: bool) -> memoryview:
+def byte_view(buffer: BufferLike, nbytes: int | None, what: object, *, writable: bool) -> memoryview:
     """The memory of a buffer, which must stay alive as long as the view.
 
     Args:
-        nbytes: what it has to hold.
+        nbytes: what it has to hold; ``None`` where any length will do.
         what: the part, for the error.
         writable: whether it is read into.
 
@@ -26,11 +26,16 @@ def byte_view(buffer: BufferLike, nbytes: int, what: object, *, writable: bool) 
             read into.
     """
     view = _tensor_bytes(cast("torch.Tensor", buffer), what) if hasattr(buffer, "data_ptr") else _bytes(buffer, what)
-    if view.nbytes != nbytes:
+    if nbytes is not None and view.nbytes != nbytes:
         raise ArgumentError(f"the buffer of {what} has {view.nbytes:,} bytes: expected {nbytes:,}, the part's payload")
     if writable and view.readonly:
         raise ArgumentError(f"the buffer of {what} is read-only (fix: give a bytearray, or a slice of a tensor)")
     return view
+
+
+def address(view: memoryview) -> int:
+    """Where writable memory begins."""
+    return ctypes.addressof((ctypes.c_char * 0).from_buffer(view))
 
 
 def _bytes(buffer: "Buffer", what: object) -> memoryview:

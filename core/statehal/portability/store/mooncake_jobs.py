@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
+from statehal.portability.store import mooncake_calls as calls
 from statehal.portability.store.mooncake_client import TOO_SHORT, MooncakeClient, coded
 from statehal.portability.store.mooncake_lane import Lane, Named
 from statehal.portability.store.outcome import Outcome
@@ -13,6 +14,7 @@ from statehal.portability.store.protocol import PartRef
 from statehal.portability.store.reading import read_part
 
 T = TypeVar("T")
+A = TypeVar("A")
 Item: TypeAlias = tuple[PartRef, PartFormat, memoryview]
 Job: TypeAlias = Callable[[MooncakeClient, Lane], Callable[[], T]]
 MOST_PARTS = 512
@@ -29,36 +31,62 @@ def look(group: Sequence[Named], by_size: bool, client: MooncakeClient, lane: La
     return partial(lane.look, client, group, by_size)
 
 
-def put(group: Sequence[Item], replaced: set[str], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
-    """Copy parts into the lane, here and now: when the call is made the buffers may be somebody else's again."""
-    sizes = [form.file_bytes for _, form, _ in group]
-    memory, at = lane.reserve(sum(sizes)), 0
-    for ref, form, view in group:
-        encode(form, ref.key, view, memory[at : at + form.file_bytes])
-        at += form.file_bytes
-    names = [name_of(ref) for ref, _, _ in group]
-    return partial(lane.put, client, names, sizes, [name for name in names if name in replaced])
+class Mover(Protocol[A]):
+    """How parts get from the caller's memory to the client and back: through a lane, or from where they lie."""
+
+    def put(
+        self, group: Sequence[Item], replaced: set[str], client: MooncakeClient, lane: Lane
+    ) -> Callable[[], list[int]]:
+        """A call that stores parts; of each 0 or an error."""
+        ...
+
+    def get(self, group: Sequence[Item], client: MooncakeClient, lane: Lane) -> Callable[[], A]:
+        """A call that reads parts."""
+        ...
+
+    def taken(self, group: Sequence[Item], answer: A) -> Iterator[Outcome | None]:
+        """Take parts from what the call answered, checked; ``None`` of one that ``read`` has to read."""
+        ...
 
 
-def get(group: Sequence[Item], client: MooncakeClient, lane: Lane) -> Callable[[], tuple[memoryview, list[int]]]:
-    """Make room for parts, and read them."""
-    sizes = [form.file_bytes for _, form, _ in group]
-    lane.reserve(sum(sizes))
-    return partial(lane.get, client, [name_of(ref) for ref, _, _ in group], sizes)
+class Copying:
+    """Parts are put together, and taken apart, in the memory of a lane: the buffers are the caller's alone."""
+
+    def put(
+        self, group: Sequence[Item], replaced: set[str], client: MooncakeClient, lane: Lane
+    ) -> Callable[[], list[int]]:
+        """Copy parts here and now: when the call is made the buffers may be somebody else's again."""
+        sizes = [form.file_bytes for _, form, _ in group]
+        memory, at = lane.reserve(sum(sizes)), 0
+        for ref, form, view in group:
+            encode(form, ref.key, view, memory[at : at + form.file_bytes])
+            at += form.file_bytes
+        names = [name_of(ref) for ref, _, _ in group]
+        return partial(lane.put, client, names, sizes, [name for name in names if name in replaced])
+
+    def get(
+        self, group: Sequence[Item], client: MooncakeClient, lane: Lane
+    ) -> Callable[[], tuple[memoryview, list[int]]]:
+        """Make room for parts, and read them."""
+        sizes = [form.file_bytes for _, form, _ in group]
+        lane.reserve(sum(sizes))
+        return partial(lane.get, client, [name_of(ref) for ref, _, _ in group], sizes)
+
+    def taken(self, group: Sequence[Item], answer: tuple[memoryview, list[int]]) -> Iterator[Outcome | None]:
+        """Copy parts from the lane; one that is longer than it should be did not fit there."""
+        (memory, codes), at = answer, 0
+        for (ref, form, view), code in zip(group, codes, strict=True):
+            if code == TOO_SHORT:
+                yield None
+            elif code < 0:
+                yield coded("get", code)
+            else:
+                data = memory[at : at + min(code, form.file_bytes)]
+                yield read_part(StoredBytes(data), code, form, ref.key, view, must_check=True)
+            at += form.file_bytes
 
 
-def taken(group: Sequence[Item], memory: memoryview, codes: Sequence[int]) -> Iterator[Outcome | None]:
-    """Copy parts from the lane, checked; ``None`` of one that is longer than it should be."""
-    at = 0
-    for (ref, form, view), code in zip(group, codes, strict=True):
-        if code == TOO_SHORT:
-            yield None
-        elif code < 0:
-            yield coded("get", code)
-        else:
-            data = memory[at : at + min(code, form.file_bytes)]
-            yield read_part(StoredBytes(data), code, form, ref.key, view, must_check=True)
-        at += form.file_bytes
+COPYING = Copying()
 
 
 def read(item: Item, client: MooncakeClient, lane: Lane) -> Callable[[], tuple[Outcome, bytearray]]:
@@ -78,10 +106,10 @@ def copied(item: Item, answer: tuple[Outcome, bytearray] | Outcome) -> Outcome:
 
 
 def remove(names: Sequence[str], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
-    """``Lane.remove``."""
-    return partial(lane.remove, client, names)
+    """``calls.remove``."""
+    return partial(calls.remove, client, names)
 
 
 def stored(names: Sequence[str], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
-    """``Lane.stored``."""
-    return partial(lane.stored, client, names)
+    """``calls.stored``."""
+    return partial(calls.stored, client, names)

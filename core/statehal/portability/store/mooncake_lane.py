@@ -1,20 +1,14 @@
-"""Memory that Mooncake transfers from and to, and the calls that use it; all of them run in a thread of a store."""
+"""Memory of a store's own that Mooncake moves values from and to, and the calls that use it, in a thread of a store."""
 
-import ctypes
 import mmap
-import weakref
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from typing import TypeAlias
 
-from statehal.portability.store.mooncake_client import (
-    BEING_WRITTEN,
-    NOT_THERE,
-    CallFailed,
-    MooncakeClient,
-    coded,
-    is_gone,
-)
+from statehal.portability.store import mooncake_calls as calls
+from statehal.portability.store.mooncake_client import CallFailed, MooncakeClient, coded, is_gone
+from statehal.portability.store.mooncake_memory import ClientMemory
 from statehal.portability.store.outcome import DONE, Outcome
 from statehal.portability.store.part_format import PartFormat
 from statehal.portability.store.part_memory import StoredBytes
@@ -25,56 +19,36 @@ Named: TypeAlias = tuple[str, PartFormat, str]
 
 
 class Lane:
-    """A registered buffer; what is larger than it makes it grow.
-
-    Attributes:
-        view: the memory, which nobody else writes while the lane is taken.
-    """
+    """A registered buffer, which nobody else writes while the lane is taken; what is larger than it makes it grow."""
 
     def __init__(self, nbytes: int) -> None:
-        self._client: MooncakeClient | None = None
-        self._registration: weakref.finalize[..., Lane] | None = None  # undone with the lane, at the latest
-        self._retired: list[weakref.finalize[..., Lane]] = []
-        self._allocate(nbytes)
+        self._outgrown: list[ClientMemory] = []
+        self._memory = _allocate(nbytes)
 
     def reserve(self, nbytes: int) -> memoryview:
         """The memory, at least so long; what it held is gone where it had to grow."""
-        if nbytes > len(self.view):
-            self._retire()  # by the next call, which may wait for the client
-            self._allocate(nbytes)
-        return self.view
+        if nbytes > len(self._memory.view):
+            self._outgrown.append(self._memory)  # released by the next call, which may wait for the client
+            self._memory = _allocate(nbytes)
+        return self._memory.view
 
     def put(
         self, client: MooncakeClient, names: Sequence[str], sizes: Sequence[int], replaced: Sequence[str]
     ) -> list[int]:
-        """Store values that lie one after another in the memory; of each 0 or an error, and ``stored`` says more.
-
-        To put where there is a value is no error to the client, and changes nothing: what could not be removed is one.
-        """
+        """Store values that lie one after another in the memory; answers as ``calls.put``."""
         self._register(client)
-        removed = _each(replaced, client.batch_remove(list(replaced), True)) if replaced else []
-        kept = {name: code for name, code in zip(replaced, removed, strict=True) if code and code not in NOT_THERE}
-        codes = _each(names, client.batch_put_from(list(names), self._pointers(sizes), list(sizes)))
-        return [kept.get(name, code) for name, code in zip(names, codes, strict=True)]
-
-    def stored(self, client: MooncakeClient, names: Sequence[str]) -> list[int]:
-        """Whether values that were put can be read; of each 0 or an error.
-
-        To put a value that another process is still writing is no error to the client. That process may die.
-        """
-        codes = _each(names, client.batch_is_exist(list(names)))
-        return [{1: 0, 0: BEING_WRITTEN}.get(code, code) for code in codes]
+        return calls.put(client, names, self._pointers(sizes), sizes, replaced)
 
     def get(self, client: MooncakeClient, names: Sequence[str], sizes: Sequence[int]) -> tuple[memoryview, list[int]]:
-        """Read values one after another into the memory; that, and of each value its length, or an error."""
+        """Read values one after another into the memory; that, and the answers of ``calls.get``."""
         self._register(client)
-        return self.view, _each(names, client.batch_get_into(list(names), self._pointers(sizes), list(sizes)))
+        return self._memory.view, calls.get(client, names, self._pointers(sizes), sizes)
 
     def look(self, client: MooncakeClient, wanted: Sequence[Named], by_size: bool) -> list[Outcome]:
         """Whether each part is there: by its size where that is enough and right, else by its header."""
         self._register(client)
         names = [name for name, _, _ in wanted]
-        codes = _each(names, client.batch_is_exist(names))
+        codes = calls.each(names, client.batch_is_exist(names))
         sizes = _sizes(client, [name for name, code in zip(names, codes, strict=True) if code == 1])
         found = []
         for (name, form, key), code in zip(wanted, codes, strict=True):
@@ -106,15 +80,10 @@ class Lane:
         source = self._stored(client, name, nbytes, form.head_bytes)
         return read_part(source, nbytes, form, key, memoryview(payload), must_check=True), payload
 
-    def remove(self, client: MooncakeClient, names: Sequence[str]) -> list[int]:
-        """Remove values, whoever reads them; of each 0 or an error."""
-        return _each(names, client.batch_remove(list(names), True))
-
     def release(self) -> None:
         """Take the memory from its client, which must not be asked for that once it is closed."""
-        self._retire()
-        while self._retired:
-            self._retired.pop()()
+        self._memory.release()
+        self._release_outgrown()
 
     def _stored(self, client: MooncakeClient, name: str, nbytes: int, head_bytes: int) -> StoredBytes:
         fetch = partial(self._fetch, client, name, nbytes)
@@ -122,49 +91,30 @@ class Lane:
 
     def _fetch(self, client: MooncakeClient, name: str, nbytes: int, start: int, stop: int) -> memoryview:
         """A range of a value, in the memory until the next is fetched; nothing past its end is asked for."""
-        size = min(stop, nbytes) - start
+        view, size = self._memory.view, min(stop, nbytes) - start
         if size <= 0:
-            return self.view[:0]
-        size = min(size, len(self.view))
-        got = client.get_into_ranges([self._pointer], [[name]], [[[0]]], [[[start]]], [[[size]]])[0][0][0]
+            return view[:0]
+        size = min(size, len(view))
+        got = client.get_into_ranges([self._memory.pointer], [[name]], [[[0]]], [[[start]]], [[[size]]])[0][0][0]
         if got != size:
             raise CallFailed(got if got < 0 else -1)
-        return self.view[:size]
+        return view[:size]
 
     def _pointers(self, sizes: Sequence[int]) -> list[int]:
-        pointers, at = [], self._pointer
-        for size in sizes:
-            pointers.append(at)
-            at += size
-        return pointers
-
-    def _allocate(self, nbytes: int) -> None:
-        memory = mmap.mmap(-1, max(nbytes, CHUNK_BYTES))  # shared: a fork must not part it from the network card's
-        self.view = memoryview(memory)
-        self._pointer = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        return list(accumulate(sizes[:-1], initial=self._memory.pointer))
 
     def _register(self, client: MooncakeClient) -> None:
-        """Register the memory with this client, and undo what is no longer used."""
-        if self._client is not client:
-            self._retire()
-            code = client.register_buffer(self._pointer, len(self.view))
-            if code:
-                raise CallFailed(code)
-            self._client = client
-            self._registration = weakref.finalize(self, _unregister, client, self._pointer, self.view)
-            self._registration.atexit = False
-        while self._retired:
-            self._retired.pop()()
+        self._memory.register(client)
+        self._release_outgrown()
 
-    def _retire(self) -> None:
-        if self._registration is not None:
-            self._retired.append(self._registration)
-        self._client = self._registration = None
+    def _release_outgrown(self) -> None:
+        while self._outgrown:
+            self._outgrown.pop().release()
 
 
-def _unregister(client: MooncakeClient, pointer: int, memory: memoryview) -> None:
-    """Take memory from a client; until then it may not be anybody else's."""
-    client.unregister_buffer(pointer)
+def _allocate(nbytes: int) -> ClientMemory:
+    memory = mmap.mmap(-1, max(nbytes, CHUNK_BYTES))  # shared: a fork must not part it from the network card's
+    return ClientMemory(memoryview(memory), memory)
 
 
 def _sizes(client: MooncakeClient, names: Sequence[str]) -> dict[str, int]:
@@ -174,16 +124,3 @@ def _sizes(client: MooncakeClient, names: Sequence[str]) -> dict[str, int]:
         memory = [one for one in replicas if one.is_memory_replica()]
         found[name] = memory[0].get_memory_descriptor().buffer_descriptor.size if memory else client.get_size(name)
     return found
-
-
-def _each(names: Sequence[str], codes: Sequence[int]) -> list[int]:
-    """The client's answers, one a name.
-
-    Raises:
-        CallFailed: the master is gone, or there is another number of them.
-    """
-    if len(codes) != len(names):
-        raise CallFailed(-1)
-    if codes and is_gone(codes[0]):
-        raise CallFailed(codes[0])
-    return list(codes)

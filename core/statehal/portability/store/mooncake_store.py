@@ -1,9 +1,10 @@
 """A store of parts in the memory of many machines, on Mooncake."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Never, TypeVar
+from typing import Any, Never, TypeVar
 
 from statehal.errors import ArgumentError
 from statehal.portability.store import mooncake_jobs as jobs
@@ -20,8 +21,10 @@ from statehal.portability.store.mooncake_client import (
     new_client,
 )
 from statehal.portability.store.mooncake_connection import Connection, Down
-from statehal.portability.store.mooncake_jobs import MOST_PARTS, Item, Job, name_of
+from statehal.portability.store.mooncake_jobs import COPYING, MOST_PARTS, Item, Job, Mover, name_of
 from statehal.portability.store.mooncake_lane import Lane
+from statehal.portability.store.mooncake_memory import ClientMemory
+from statehal.portability.store.mooncake_registered import InPlace, Items, MooncakeMemory
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
 from statehal.portability.store.part_format import PartFormat
 from statehal.portability.store.protocol import Counts, PartRef
@@ -36,8 +39,9 @@ class MooncakeStore:
     """Parts as values of Mooncake's distributed store, named ``namespace/key/part``.
 
     A part is put together, or taken apart, in memory that is registered with the client, and moved with as many others
-    as fit there. What is stored is a cache: the master evicts what
-    was not used for a while, and a part is gone with the machine that holds it. Parts are always checked.
+    as fit there; from and to memory that a caller registers parts are moved without that copy. What is stored is a
+    cache: the master evicts what was not used for a while, and a part is gone with the machine that holds it. Parts are
+    always checked.
 
     The client is not waited for longer than ``wait_s``, and twice that by a batch which finds that all lanes hang. Once
     a call has found the master gone, every outcome is ``FAILED`` at once, until it is back; that is tried in the
@@ -91,6 +95,8 @@ class MooncakeStore:
         self._lane_bytes = lane_bytes
         self._lanes = [Lane(lane_bytes) for _ in range(lanes)]
         self._workers = Workers(self._lanes, wait_s, of_a_batch=1)  # two take turns at the client: that is no faster
+        self._memories: set[ClientMemory] = set()
+        self._memories_lock = threading.Lock()  # held to take memory from a client, lest that is closed meanwhile
         self._connection = Connection(connect, master, retry_s)
         self._forms = Forms(checked=True)
         self._tally = Tally()
@@ -104,7 +110,9 @@ class MooncakeStore:
 
     def put(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
         """As ``BlockStore.put``; what does not fit and lies in the way is removed first, even if the put then fails."""
-        made = self._forms.with_views(items, writable=False)
+        return self._put(self._forms.with_views(items, writable=False), COPYING)
+
+    def _put(self, made: Sequence[Item], mover: Mover[Any]) -> list[Outcome]:
         outcomes = self._look("put", [(ref, form) for ref, form, _ in made])
         wanted = [
             index
@@ -113,7 +121,7 @@ class MooncakeStore:
         ]
         replaced = {name_of(made[index][0]) for index in wanted if outcomes[index].reason is not Reason.ABSENT}
         groups = self._groups([made[index] for index in wanted])
-        calls = (partial(jobs.put, group, replaced) for group in groups)
+        calls = (partial(mover.put, group, replaced) for group in groups)
         for index, outcome in zip(wanted, self._coded("put", groups, calls), strict=True):
             outcomes[index] = outcome
         self._confirm([index for index in wanted if outcomes[index]], made, outcomes)
@@ -121,11 +129,14 @@ class MooncakeStore:
 
     def get(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
         """As ``BlockStore.get``; copied into the buffers, and hashed on the way, by the caller's own thread."""
-        made = self._forms.with_views(items, writable=True)
+        return self._get(self._forms.with_views(items, writable=True), COPYING)
+
+    def _get(self, made: Sequence[Item], mover: Mover[Any]) -> list[Outcome]:
         groups = self._groups(made)
         found: list[Outcome | None] = []
-        for group, answer in zip(groups, self._ask("get", (partial(jobs.get, group) for group in groups)), strict=True):
-            found += [answer] * len(group) if isinstance(answer, Outcome) else jobs.taken(group, *answer)
+        answers = self._ask("get", (partial(mover.get, group) for group in groups))
+        for group, answer in zip(groups, answers, strict=True):
+            found += [answer] * len(group) if isinstance(answer, Outcome) else mover.taken(group, answer)
         longer = [item for item, outcome in zip(made, found, strict=True) if outcome is None]
         read = iter(zip(longer, self._ask("get", (partial(jobs.read, item) for item in longer)), strict=True))
         outcomes = [jobs.copied(*next(read)) if outcome is None else outcome for outcome in found]
@@ -137,6 +148,13 @@ class MooncakeStore:
                 self._corrupt.add(name_of(ref))
                 self._report.corrupt(missed(Reason.CORRUPT, f"{ref}: {outcome.detail}"))
         return self._report.outcomes("get", outcomes)
+
+    def register(self, memory: BufferLike) -> MooncakeMemory:
+        """As ``RegisteringStore.register``; the client is told of the memory by the first call that uses it."""
+        made = MooncakeMemory(memory, self._put_in_place, self._get_in_place, self._forget)
+        with self._memories_lock:
+            self._memories.add(made.memory)
+        return made
 
     def delete(self, refs: Sequence[PartRef]) -> list[Outcome]:
         """As ``BlockStore.delete``, also of a part that is being read, whose reader then finds it corrupt."""
@@ -159,6 +177,9 @@ class MooncakeStore:
         if client is not None and self._workers.are_idle():  # asked when nobody gets the client any more
             for lane in self._lanes:
                 lane.release()
+            with self._memories_lock:
+                for memory in self._memories:
+                    memory.release()
             client.close()
 
     def __enter__(self) -> "MooncakeStore":
@@ -168,6 +189,21 @@ class MooncakeStore:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _put_in_place(self, items: Items, place: InPlace) -> list[Outcome]:
+        made = self._forms.with_views(items, writable=True)
+        place.require_room(made)
+        return self._put(made, place)
+
+    def _get_in_place(self, items: Items, place: InPlace) -> list[Outcome]:
+        made = self._forms.with_views(items, writable=True)
+        place.require_room(made)
+        return self._get(made, place)
+
+    def _forget(self, memory: ClientMemory) -> None:
+        with self._memories_lock:
+            self._memories.discard(memory)
+            memory.release()
 
     def _look(self, operation: str, wanted: Sequence[tuple[PartRef, PartFormat]]) -> list[Outcome]:
         """Whether each part is there: for ``exists`` by its size, for ``put`` by its header."""
@@ -207,7 +243,7 @@ class MooncakeStore:
         def start(job: Job[T], lane: Lane) -> Callable[[], T]:
             try:
                 return job(self._connection.client(), lane)
-            except Down as error:
+            except (Down, Occupied) as error:
                 return partial(_raise, error)
 
         try:

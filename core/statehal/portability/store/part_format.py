@@ -40,7 +40,8 @@ DTYPES = {
 
 _ITEM_BYTES = {name: itemsize(dtype) for dtype, name in DTYPES.items()}
 
-_ZEROS = "0" * checksum.DIGITS
+ZEROS = b"0" * checksum.DIGITS
+"""For the digits of a checksum where it is made."""
 _KEY = "k" * 64
 _MARK = f'"{checksum.NAME}:'.encode()
 
@@ -66,7 +67,7 @@ class PartFormat:
     def __init__(self, namespace: Namespace, part: PartLayout, *, checked: bool) -> None:
         self.part = part
         self.metadata = {
-            "checksum": f"{checksum.NAME}:{_ZEROS}" if checked else checksum.NONE,
+            "checksum": f"{checksum.NAME}:{ZEROS.decode()}" if checked else checksum.NONE,
             "format": FORMAT,
             "format_version": str(STORE_FORMAT),
             "key": _KEY,
@@ -102,6 +103,11 @@ class PartFormat:
         if claims.tensors != self.tensors:
             return missed(Reason.OTHER_LAYOUT, "its tensors are others than its metadata say")
         return None
+
+
+def head_bytes(namespace: Namespace, part: PartLayout) -> int:
+    """Bytes of length and header before the payload of a part that carries a checksum; a multiple of ``ALIGNMENT``."""
+    return PartFormat(namespace, part, checked=True).head_bytes
 
 
 def layout_text(part: PartLayout) -> str:
@@ -184,7 +190,7 @@ def parse(head: bytes | bytearray, file_bytes: int) -> Claims:
         if header.count(_MARK) != 1:
             raise PartError("its header names the checksum twice")
         start = header.find(_MARK) + len(_MARK)
-        header[start : start + checksum.DIGITS] = _ZEROS.encode()
+        header[start : start + checksum.DIGITS] = ZEROS
     return Claims(metadata, entries, len(head), digits, header)
 
 

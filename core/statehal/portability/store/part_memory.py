@@ -1,6 +1,7 @@
 """One part as bytes in memory: encoded for a store that takes values, and read from what such a store gives."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from statehal.portability.store import checksum
@@ -16,13 +17,26 @@ def encode(form: PartFormat, key: str, payload: memoryview, out: memoryview) -> 
 
     The checksum is of the bytes in ``out``, so a payload that changes meanwhile does not become a corrupt part.
     """
+    with _header(form, key, out) as running:
+        for start in range(0, len(payload), CHUNK_BYTES):
+            chunk = out[form.head_bytes + start : form.head_bytes + min(start + CHUNK_BYTES, len(payload))]
+            chunk[:] = payload[start : start + CHUNK_BYTES]
+            running.update(chunk)
+
+
+def write_header(form: PartFormat, key: str, out: memoryview) -> None:
+    """Make ``out``, which has the length of a part and its payload at the end, the whole part."""
+    with _header(form, key, out) as running:
+        running.update(out[form.head_bytes :])
+
+
+@contextmanager
+def _header(form: PartFormat, key: str, out: memoryview) -> Iterator[checksum.Hash]:
+    """Write the header into ``out`` with the checksum of what the block takes in."""
     head = form.head(key)
     running = checksum.new_hash()
     running.update(memoryview(head)[LENGTH_BYTES:])
-    for start in range(0, len(payload), CHUNK_BYTES):
-        chunk = out[form.head_bytes + start : form.head_bytes + min(start + CHUNK_BYTES, len(payload))]
-        chunk[:] = payload[start : start + CHUNK_BYTES]
-        running.update(chunk)
+    yield running
     if form.digits_at is not None:
         head[form.digits_at : form.digits_at + checksum.DIGITS] = running.hexdigest().encode()
     out[: form.head_bytes] = head

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from statehal.portability.parts import PartLayout
 from statehal.portability.store.buffers import BufferLike
@@ -66,6 +66,55 @@ class BlockStore(Protocol):
 
     def counts(self) -> Counts:
         """How often each outcome came, since this object was made: operation, then ``"done"`` or a reason's value."""
+        ...
+
+
+class RegisteredMemory(Protocol):
+    """Memory of a caller that a store moves parts from and to where they lie: ``RegisteringStore.register``.
+
+    Before each payload there is room for the header of its part, ``head_bytes(namespace, part)`` bytes; what they hold
+    is overwritten by both methods, and nothing else that lies beside payloads. One call at a time uses the memory. One
+    that was given up, because no answer came in time, may read and write these bytes until it comes back: while the
+    memory is not ``idle``, its bytes are nobody else's, and every item that would be moved is ``BUSY``.
+    """
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call can touch the memory; asked on any thread."""
+        ...
+
+    def put(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
+        """As ``BlockStore.put``; a payload that is changed meanwhile becomes a part that is corrupt.
+
+        Raises:
+            ArgumentError: as ``BlockStore.put``; a payload is read-only, lies elsewhere, or has no room before it that
+                no other item takes; or the memory was released.
+        """
+        ...
+
+    def get(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
+        """As ``BlockStore.get``.
+
+        Raises:
+            ArgumentError: as ``put``.
+        """
+        ...
+
+    def release(self) -> None:
+        """Use the memory no more: from now on where it is idle, else from when it is."""
+        ...
+
+
+@runtime_checkable
+class RegisteringStore(BlockStore, Protocol):
+    """A store that moves parts from and to memory that its callers keep, without a copy."""
+
+    def register(self, memory: BufferLike) -> RegisteredMemory:
+        """Take memory into use, until it is released or the store is closed.
+
+        Raises:
+            ArgumentError: it is not contiguous writable memory on the host.
+        """
         ...
 
 

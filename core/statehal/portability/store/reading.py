@@ -7,6 +7,7 @@ from statehal.portability.store.checksum import DIGITS, Hash, new_hash
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
 from statehal.portability.store.part_format import (
     LENGTH_BYTES,
+    ZEROS,
     Claims,
     NewerPart,
     PartError,
@@ -42,14 +43,10 @@ def read_part(
         OSError: of the source.
     """
     if stored_bytes == form.file_bytes:
-        head, expected = bytearray(form.head_bytes), form.head(key)
+        head = bytearray(form.head_bytes)
         got = source([memoryview(head), out[:CHUNK_BYTES]], 0) - form.head_bytes
-        digits = None
-        if form.digits_at is not None:
-            blank = slice(form.digits_at, form.digits_at + DIGITS)
-            digits = head[blank].decode("latin-1")
-            head[blank] = expected[blank]
-        if head == expected and got >= 0:  # the whole header in one comparison, without a parser
+        same, digits = _compared(head, form, key)
+        if same and got >= 0:
             return _checked(source, memoryview(head)[LENGTH_BYTES:], form.head_bytes, out, digits, got)
     try:
         claims = read_claims(source, stored_bytes)
@@ -64,6 +61,20 @@ def read_part(
     if claims.checksum is None and must_check:
         return missed(Reason.UNCHECKED, UNCHECKED)
     return _checked(source, claims.blanked, claims.head_bytes, out, claims.checksum)
+
+
+def check_part(stored: memoryview, form: PartFormat, key: str) -> Outcome | None:
+    """Check a part where it lies whole, of the length that it has to have; ``None`` where its header says other things.
+
+    Returns:
+        ``DONE`` or ``CORRUPT``; ``None`` where only ``read_part`` can tell.
+    """
+    head = bytearray(stored[: form.head_bytes])
+    same, digits = _compared(head, form, key)
+    if not same:
+        return None
+    payload = stored[form.head_bytes :]
+    return _checked(_at_the_end, memoryview(head)[LENGTH_BYTES:], form.head_bytes, payload, digits, len(payload))
 
 
 def look_part(source: Source, stored_bytes: int, form: PartFormat, key: str, *, must_check: bool) -> Outcome:
@@ -129,6 +140,21 @@ def verify(source: Source, claims: Claims, stored_bytes: int) -> None:
         at += got
     if running.hexdigest() != claims.checksum:
         raise PartError(f"its checksum is {running.hexdigest()}: its header says {claims.checksum}")
+
+
+def _compared(head: bytearray, form: PartFormat, key: str) -> tuple[bool, str | None]:
+    """Whether a header is the expected one, in one comparison without a parser; its digits, which become zeros."""
+    digits = None
+    if form.digits_at is not None:
+        blank = slice(form.digits_at, form.digits_at + DIGITS)
+        digits = head[blank].decode("latin-1")
+        head[blank] = ZEROS
+    return head == form.head(key), digits
+
+
+def _at_the_end(views: Sequence[memoryview], offset: int) -> int:
+    """The ``Source`` of a part of which all is there."""
+    return 0
 
 
 def _checked(

@@ -97,22 +97,29 @@ class Workers(Generic[L]):
         return self._lanes.free() == self._lanes.count
 
     def _start(self, job: Callable[[L], Callable[[], T]], lane: L) -> _UnderWay:
+        future: Future[T] = Future()
         try:
-            call = job(lane)
+            refused = self._need_thread()  # first: a call that is made is run, so that it lets go of what it holds
+            call = None if refused else job(lane)
         except BaseException:
             self._lanes.give(lane)
             raise
-        future: Future[T] = Future()
-        try:
-            with self._lock:
-                if self._started < self._lanes.count:
-                    threading.Thread(target=_run, args=(self._work,), name="statehal-store", daemon=True).start()
-                    self._started += 1
-        except RuntimeError as error:  # the system has no more threads for this process
-            future.set_exception(error)
+        if call is None:
+            future.set_exception(refused)
         else:
             self._work.put((future, call))
         return _UnderWay(future, lane, time.monotonic() + self._wait_s)
+
+    def _need_thread(self) -> RuntimeError | None:
+        """Start a thread, unless there is one for each lane; returns why the system has no more for this process."""
+        with self._lock:
+            if self._started < self._lanes.count:
+                try:
+                    threading.Thread(target=_run, args=(self._work,), name="statehal-store", daemon=True).start()
+                except RuntimeError as error:
+                    return error
+                self._started += 1
+        return None
 
     def _oldest(self, under_way: deque[_UnderWay]) -> Iterator[Any]:
         one = under_way.popleft()

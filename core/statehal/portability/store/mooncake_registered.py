@@ -1,0 +1,164 @@
+"""Memory of a caller from which, and into which, Mooncake moves parts without a copy."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from statehal.errors import ArgumentError
+from statehal.portability.store import mooncake_calls as calls
+from statehal.portability.store.buffers import BufferLike, address, byte_view
+from statehal.portability.store.mooncake_client import TOO_SHORT, MooncakeClient, coded
+from statehal.portability.store.mooncake_jobs import Item, name_of
+from statehal.portability.store.mooncake_lane import Lane
+from statehal.portability.store.mooncake_memory import ClientMemory
+from statehal.portability.store.outcome import Outcome
+from statehal.portability.store.part_memory import write_header
+from statehal.portability.store.protocol import PartRef
+from statehal.portability.store.reading import check_part
+from statehal.portability.store.workers import Occupied
+
+Items: TypeAlias = Sequence[tuple[PartRef, BufferLike]]
+Move: TypeAlias = "Callable[[Items, InPlace], list[Outcome]]"
+
+
+class InPlace:
+    """Moves parts from and to where they lie, as values of one piece, which the client does faster than of two.
+
+    One call at a time: while one that was given up has not come back, there is no other.
+    """
+
+    def __init__(self, memory: ClientMemory) -> None:
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._taken = False
+        self._released: Callable[[], None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call can touch the memory."""
+        return not self._taken
+
+    def release(self, forget: Callable[[], None]) -> None:
+        """Have ``forget`` called when the memory is idle, and it is used no more."""
+        with self._lock:
+            self._released = forget
+            if self._taken:
+                return
+        forget()
+
+    def require_room(self, items: Sequence[Item]) -> None:
+        """Refuse parts that do not lie here, or have not all the bytes that are overwritten to themselves.
+
+        Raises:
+            ArgumentError: so it is, or the memory was released.
+        """
+        if self._released is not None:
+            raise ArgumentError("this memory was released (fix: register it again)")
+        first, end = self._memory.pointer, self._memory.pointer + len(self._memory.view)
+        places = sorted((address(view), form.head_bytes, len(view), ref) for ref, form, view in items)
+        for pointer, head_bytes, nbytes, ref in places:
+            if pointer < first or pointer + nbytes > end:
+                raise ArgumentError(f"the buffer of {ref} does not lie in the memory that was registered")
+            if pointer - head_bytes < first:
+                raise ArgumentError(
+                    f"the buffer of {ref} has {pointer - first:,} bytes before it that are no other's: expected "
+                    f"{head_bytes:,}, for its header (fix: leave head_bytes(namespace, part) before each payload)"
+                )
+            first = pointer + nbytes
+
+    def put(
+        self, group: Sequence[Item], replaced: set[str], client: MooncakeClient, lane: Lane
+    ) -> Callable[[], list[int]]:
+        """A call that stores parts, whose headers are written here and now."""
+        names, pointers, sizes = self._values(group)
+        self._take()
+        try:
+            for item in group:
+                write_header(item[1], item[0].key, self._file(item))
+        except BaseException:
+            self._give()
+            raise
+        there = [name for name in names if name in replaced]
+        return partial(self._call, client, lambda: calls.put(client, names, pointers, sizes, there))
+
+    def get(self, group: Sequence[Item], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
+        """A call that reads parts."""
+        names, pointers, sizes = self._values(group)
+        self._take()
+        return partial(self._call, client, lambda: calls.get(client, names, pointers, sizes))
+
+    def taken(self, group: Sequence[Item], answer: list[int]) -> Iterator[Outcome | None]:
+        """Check parts where they lie; one of another length or header is for ``read`` to judge."""
+        for item, code in zip(group, answer, strict=True):
+            ref, form, _ = item
+            if code == form.file_bytes:
+                yield check_part(self._file(item), form, ref.key)
+            else:
+                yield None if code >= 0 or code == TOO_SHORT else coded("get", code)
+
+    def _values(self, group: Sequence[Item]) -> tuple[list[str], list[int], list[int]]:
+        """Name, address and length of each value."""
+        return (
+            [name_of(ref) for ref, _, _ in group],
+            [address(view) - form.head_bytes for _, form, view in group],
+            [form.file_bytes for _, form, _ in group],
+        )
+
+    def _file(self, item: Item) -> memoryview:
+        """The whole part that a payload is the end of."""
+        _, form, view = item
+        start = address(view) - form.head_bytes - self._memory.pointer
+        return self._memory.view[start : start + form.file_bytes]
+
+    def _call(self, client: MooncakeClient, call: Callable[[], list[int]]) -> list[int]:
+        try:
+            self._memory.register(client)
+            return call()
+        finally:
+            self._give()
+
+    def _take(self) -> None:
+        with self._lock:
+            if self._taken:
+                raise Occupied("a call that was given up has not come back, and may still use this memory")
+            self._taken = True
+
+    def _give(self) -> None:
+        with self._lock:
+            self._taken = False
+            forget = self._released
+        if forget is not None:
+            forget()
+
+
+class MooncakeMemory:
+    """A ``RegisteredMemory``; made by ``MooncakeStore.register``.
+
+    Args:
+        memory: kept until it is released, and no call can touch it.
+        put, get: of the store, with how parts are moved.
+        forget: has the store take the memory from its client.
+    """
+
+    def __init__(self, memory: BufferLike, put: Move, get: Move, forget: Callable[[ClientMemory], None]) -> None:
+        self.memory = ClientMemory(byte_view(memory, None, "registered memory", writable=True), memory)
+        self._in_place = InPlace(self.memory)
+        self._put, self._get, self._forget = put, get, forget
+
+    @property
+    def idle(self) -> bool:
+        """As ``RegisteredMemory.idle``."""
+        return self._in_place.idle
+
+    def put(self, items: Items) -> list[Outcome]:
+        """As ``RegisteredMemory.put``."""
+        return self._put(items, self._in_place)
+
+    def get(self, items: Items) -> list[Outcome]:
+        """As ``RegisteredMemory.get``."""
+        return self._get(items, self._in_place)
+
+    def release(self) -> None:
+        """As ``RegisteredMemory.release``; it may take seconds where the master is gone."""
+        self._in_place.release(partial(self._forget, self.memory))
