@@ -64,8 +64,8 @@ class PartLayout:
     heads: tuple[int, int] | None
     pieces: tuple[Piece, ...]
 
-    @property
-    def id(self) -> str:
+    @cached_property
+    def id(self) -> str:  # kept: stores ask for it at every call
         """Names the part within an object, such as ``layers4-8.heads2of8`` or ``layers4-8.whole``."""
         heads = "whole" if self.heads is None else f"heads{self.heads[0]}of{self.heads[1]}"
         return f"layers{self.layers[0]}-{self.layers[1]}.{heads}"

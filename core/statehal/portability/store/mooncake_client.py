@@ -1,6 +1,7 @@
 """What is used of Mooncake's own client, how one is made, and what its numbers mean."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from statehal.errors import MissingDependency
@@ -70,6 +71,7 @@ def meaning(code: int) -> str:
     return f"{_MEANINGS.get(code, 'error')} (code {code})"
 
 
+@lru_cache(256)  # of a batch, many have the same
 def coded(operation: str, code: int) -> Outcome:
     """What an error means for an item."""
     text = meaning(code)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from statehal.portability.store import mooncake_calls as calls
 from statehal.portability.store.mooncake_client import TOO_SHORT, MooncakeClient, coded
@@ -15,10 +15,25 @@ from statehal.portability.store.reading import read_part
 
 T = TypeVar("T")
 A = TypeVar("A")
-Item: TypeAlias = tuple[PartRef, PartFormat, memoryview]
 Job: TypeAlias = Callable[[MooncakeClient, Lane], Callable[[], T]]
 MOST_PARTS = 512
 """Of one call: the client's queues have an end."""
+
+
+class Item(NamedTuple):
+    """A part that is moved.
+
+    Attributes:
+        view: its payload in the caller's memory.
+        name: in the cluster.
+        pointer: where the payload lies, if it is moved from there or to there.
+    """
+
+    ref: PartRef
+    form: PartFormat
+    view: memoryview
+    name: str
+    pointer: int = 0
 
 
 def name_of(ref: PartRef) -> str:
@@ -32,7 +47,13 @@ def look(group: Sequence[Named], by_size: bool, client: MooncakeClient, lane: La
 
 
 class Mover(Protocol[A]):
-    """How parts get from the caller's memory to the client and back: through a lane, or from where they lie."""
+    """How parts get from the caller's memory to the client and back: through a lane, or from where they lie.
+
+    Attributes:
+        call_bytes: of the parts of one call, unless one alone is larger.
+    """
+
+    call_bytes: int
 
     def put(
         self, group: Sequence[Item], replaced: set[str], client: MooncakeClient, lane: Lane
@@ -52,30 +73,33 @@ class Mover(Protocol[A]):
 class Copying:
     """Parts are put together, and taken apart, in the memory of a lane: the buffers are the caller's alone."""
 
+    def __init__(self, call_bytes: int) -> None:
+        self.call_bytes = call_bytes
+
     def put(
         self, group: Sequence[Item], replaced: set[str], client: MooncakeClient, lane: Lane
     ) -> Callable[[], list[int]]:
         """Copy parts here and now: when the call is made the buffers may be somebody else's again."""
-        sizes = [form.file_bytes for _, form, _ in group]
+        sizes = [item.form.file_bytes for item in group]
         memory, at = lane.reserve(sum(sizes)), 0
-        for ref, form, view in group:
+        for ref, form, view, *_ in group:
             encode(form, ref.key, view, memory[at : at + form.file_bytes])
             at += form.file_bytes
-        names = [name_of(ref) for ref, _, _ in group]
+        names = [item.name for item in group]
         return partial(lane.put, client, names, sizes, [name for name in names if name in replaced])
 
     def get(
         self, group: Sequence[Item], client: MooncakeClient, lane: Lane
     ) -> Callable[[], tuple[memoryview, list[int]]]:
         """Make room for parts, and read them."""
-        sizes = [form.file_bytes for _, form, _ in group]
+        sizes = [item.form.file_bytes for item in group]
         lane.reserve(sum(sizes))
-        return partial(lane.get, client, [name_of(ref) for ref, _, _ in group], sizes)
+        return partial(lane.get, client, [item.name for item in group], sizes)
 
     def taken(self, group: Sequence[Item], answer: tuple[memoryview, list[int]]) -> Iterator[Outcome | None]:
         """Copy parts from the lane; one that is longer than it should be did not fit there."""
         (memory, codes), at = answer, 0
-        for (ref, form, view), code in zip(group, codes, strict=True):
+        for (ref, form, view, *_), code in zip(group, codes, strict=True):
             if code == TOO_SHORT:
                 yield None
             elif code < 0:
@@ -86,13 +110,9 @@ class Copying:
             at += form.file_bytes
 
 
-COPYING = Copying()
-
-
 def read(item: Item, client: MooncakeClient, lane: Lane) -> Callable[[], tuple[Outcome, bytearray]]:
     """``Lane.read``."""
-    ref, form, _ = item
-    return partial(lane.read, client, name_of(ref), form, ref.key)
+    return partial(lane.read, client, item.name, item.form, item.ref.key)
 
 
 def copied(item: Item, answer: tuple[Outcome, bytearray] | Outcome) -> Outcome:
@@ -101,7 +121,7 @@ def copied(item: Item, answer: tuple[Outcome, bytearray] | Outcome) -> Outcome:
         return answer
     outcome, payload = answer
     if outcome:
-        item[2][:] = payload
+        item.view[:] = payload
     return outcome
 
 

@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TypeAlias
 
 from statehal.errors import ArgumentError
 from statehal.portability.store import mooncake_calls as calls
 from statehal.portability.store.buffers import BufferLike, address, byte_view
 from statehal.portability.store.mooncake_client import TOO_SHORT, MooncakeClient, coded
-from statehal.portability.store.mooncake_jobs import Item, name_of
+from statehal.portability.store.mooncake_jobs import Item
 from statehal.portability.store.mooncake_lane import Lane
 from statehal.portability.store.mooncake_memory import ClientMemory
 from statehal.portability.store.outcome import Outcome
@@ -27,6 +28,9 @@ class InPlace:
 
     One call at a time: while one that was given up has not come back, there is no other.
     """
+
+    call_bytes = 64 << 20
+    """Large calls are faster, and one has to come back in the time that is waited."""
 
     def __init__(self, memory: ClientMemory) -> None:
         self._memory = memory
@@ -47,69 +51,60 @@ class InPlace:
                 return
         forget()
 
-    def require_room(self, items: Sequence[Item]) -> None:
-        """Refuse parts that do not lie here, or have not all the bytes that are overwritten to themselves.
+    def placed(self, items: Sequence[Item]) -> list[Item]:
+        """Parts with the places where they lie.
 
         Raises:
-            ArgumentError: so it is, or the memory was released.
+            ArgumentError: one does not lie here, or has not all the bytes that are overwritten to itself; or the memory
+                was released.
         """
         if self._released is not None:
             raise ArgumentError("this memory was released (fix: register it again)")
-        first, end = self._memory.pointer, self._memory.pointer + len(self._memory.view)
-        places = sorted((address(view), form.head_bytes, len(view), ref) for ref, form, view in items)
-        for pointer, head_bytes, nbytes, ref in places:
-            if pointer < first or pointer + nbytes > end:
+        found = [Item(*item[:4], address(item.view)) for item in items]
+        free, end = self._memory.pointer, self._memory.pointer + len(self._memory.view)
+        for ref, form, view, _, pointer in sorted(found, key=attrgetter("pointer")):
+            if pointer < self._memory.pointer or pointer + len(view) > end:
                 raise ArgumentError(f"the buffer of {ref} does not lie in the memory that was registered")
-            if pointer - head_bytes < first:
+            if pointer - form.head_bytes < free:
                 raise ArgumentError(
-                    f"the buffer of {ref} has {pointer - first:,} bytes before it that are no other's: expected "
-                    f"{head_bytes:,}, for its header (fix: leave head_bytes(namespace, part) before each payload)"
+                    f"the buffer of {ref} has {pointer - free:,} bytes before it that are no other's: expected "
+                    f"{form.head_bytes:,}, for its header (fix: leave head_bytes(namespace, part) before each payload)"
                 )
-            first = pointer + nbytes
+            free = pointer + len(view)
+        return found
 
     def put(
         self, group: Sequence[Item], replaced: set[str], client: MooncakeClient, lane: Lane
     ) -> Callable[[], list[int]]:
         """A call that stores parts, whose headers are written here and now."""
-        names, pointers, sizes = self._values(group)
         self._take()
         try:
             for item in group:
-                write_header(item[1], item[0].key, self._file(item))
+                write_header(item.form, item.ref.key, self._file(item))
         except BaseException:
             self._give()
             raise
+        names, pointers, sizes = _values(group)
         there = [name for name in names if name in replaced]
         return partial(self._call, client, lambda: calls.put(client, names, pointers, sizes, there))
 
     def get(self, group: Sequence[Item], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
         """A call that reads parts."""
-        names, pointers, sizes = self._values(group)
         self._take()
-        return partial(self._call, client, lambda: calls.get(client, names, pointers, sizes))
+        return partial(self._call, client, lambda: calls.get(client, *_values(group)))
 
     def taken(self, group: Sequence[Item], answer: list[int]) -> Iterator[Outcome | None]:
         """Check parts where they lie; one of another length or header is for ``read`` to judge."""
         for item, code in zip(group, answer, strict=True):
-            ref, form, _ = item
-            if code == form.file_bytes:
-                yield check_part(self._file(item), form, ref.key)
+            if code == item.form.file_bytes:
+                yield check_part(self._file(item), item.form, item.ref.key)
             else:
                 yield None if code >= 0 or code == TOO_SHORT else coded("get", code)
 
-    def _values(self, group: Sequence[Item]) -> tuple[list[str], list[int], list[int]]:
-        """Name, address and length of each value."""
-        return (
-            [name_of(ref) for ref, _, _ in group],
-            [address(view) - form.head_bytes for _, form, view in group],
-            [form.file_bytes for _, form, _ in group],
-        )
-
     def _file(self, item: Item) -> memoryview:
         """The whole part that a payload is the end of."""
-        _, form, view = item
-        start = address(view) - form.head_bytes - self._memory.pointer
-        return self._memory.view[start : start + form.file_bytes]
+        end = item.pointer - self._memory.pointer + len(item.view)
+        return self._memory.view[end - item.form.file_bytes : end]
 
     def _call(self, client: MooncakeClient, call: Callable[[], list[int]]) -> list[int]:
         try:
@@ -130,6 +125,15 @@ class InPlace:
             forget = self._released
         if forget is not None:
             forget()
+
+
+def _values(group: Sequence[Item]) -> tuple[list[str], list[int], list[int]]:
+    """Name, address and length of each value."""
+    return (
+        [item.name for item in group],
+        [item.pointer - item.form.head_bytes for item in group],
+        [item.form.file_bytes for item in group],
+    )
 
 
 class MooncakeMemory:

@@ -21,12 +21,11 @@ from statehal.portability.store.mooncake_client import (
     new_client,
 )
 from statehal.portability.store.mooncake_connection import Connection, Down
-from statehal.portability.store.mooncake_jobs import COPYING, MOST_PARTS, Item, Job, Mover, name_of
-from statehal.portability.store.mooncake_lane import Lane
+from statehal.portability.store.mooncake_jobs import MOST_PARTS, Copying, Item, Job, Mover, name_of
+from statehal.portability.store.mooncake_lane import Lane, Named
 from statehal.portability.store.mooncake_memory import ClientMemory
 from statehal.portability.store.mooncake_registered import InPlace, Items, MooncakeMemory
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
-from statehal.portability.store.part_format import PartFormat
 from statehal.portability.store.protocol import Counts, PartRef
 from statehal.portability.store.report import Report
 from statehal.portability.store.workers import Occupied, Unanswered, Workers
@@ -92,7 +91,7 @@ class MooncakeStore:
                 new_client, master, metadata, hostname=hostname, segment_bytes=segment_bytes,
                 buffer_bytes=buffer_bytes, protocol=protocol, devices=devices,
             )  # fmt: skip
-        self._lane_bytes = lane_bytes
+        self._copying = Copying(lane_bytes)
         self._lanes = [Lane(lane_bytes) for _ in range(lanes)]
         self._workers = Workers(self._lanes, wait_s, of_a_batch=1)  # two take turns at the client: that is no faster
         self._memories: set[ClientMemory] = set()
@@ -106,21 +105,22 @@ class MooncakeStore:
 
     def exists(self, refs: Sequence[PartRef]) -> list[Outcome]:
         """As ``BlockStore.exists``: whether a value of the right length is there; its header is read where not."""
-        return self._report.outcomes("exists", self._look("exists", [(ref, self._forms.of(ref)) for ref in refs]))
+        named = [(name_of(ref), self._forms.of(ref), ref.key) for ref in refs]
+        return self._report.outcomes("exists", self._look("exists", named))
 
     def put(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
         """As ``BlockStore.put``; what does not fit and lies in the way is removed first, even if the put then fails."""
-        return self._put(self._forms.with_views(items, writable=False), COPYING)
+        return self._put(self._items(items, writable=False), self._copying)
 
     def _put(self, made: Sequence[Item], mover: Mover[Any]) -> list[Outcome]:
-        outcomes = self._look("put", [(ref, form) for ref, form, _ in made])
+        outcomes = self._look("put", [(item.name, item.form, item.ref.key) for item in made])
         wanted = [
             index
             for index, outcome in enumerate(outcomes)
-            if outcome.reason in _REPLACED or (outcome and name_of(made[index][0]) in self._corrupt)
+            if outcome.reason in _REPLACED or (outcome and made[index].name in self._corrupt)
         ]
-        replaced = {name_of(made[index][0]) for index in wanted if outcomes[index].reason is not Reason.ABSENT}
-        groups = self._groups([made[index] for index in wanted])
+        replaced = {made[index].name for index in wanted if outcomes[index].reason is not Reason.ABSENT}
+        groups = _groups([made[index] for index in wanted], mover.call_bytes)
         calls = (partial(mover.put, group, replaced) for group in groups)
         for index, outcome in zip(wanted, self._coded("put", groups, calls), strict=True):
             outcomes[index] = outcome
@@ -129,10 +129,10 @@ class MooncakeStore:
 
     def get(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
         """As ``BlockStore.get``; copied into the buffers, and hashed on the way, by the caller's own thread."""
-        return self._get(self._forms.with_views(items, writable=True), COPYING)
+        return self._get(self._items(items, writable=True), self._copying)
 
     def _get(self, made: Sequence[Item], mover: Mover[Any]) -> list[Outcome]:
-        groups = self._groups(made)
+        groups = _groups(made, mover.call_bytes)
         found: list[Outcome | None] = []
         answers = self._ask("get", (partial(mover.get, group) for group in groups))
         for group, answer in zip(groups, answers, strict=True):
@@ -140,13 +140,11 @@ class MooncakeStore:
         longer = [item for item, outcome in zip(made, found, strict=True) if outcome is None]
         read = iter(zip(longer, self._ask("get", (partial(jobs.read, item) for item in longer)), strict=True))
         outcomes = [jobs.copied(*next(read)) if outcome is None else outcome for outcome in found]
-        for (ref, form, _), outcome in zip(made, outcomes, strict=True):
-            if outcome:
-                self._corrupt.discard(name_of(ref))
-                self._tally.add("bytes", "read", form.file_bytes)
-            elif outcome.reason is Reason.CORRUPT:
-                self._corrupt.add(name_of(ref))
-                self._report.corrupt(missed(Reason.CORRUPT, f"{ref}: {outcome.detail}"))
+        for item, outcome in zip(made, outcomes, strict=True):
+            if outcome.reason is Reason.CORRUPT:
+                self._corrupt.add(item.name)
+                self._report.corrupt(missed(Reason.CORRUPT, f"{item.ref}: {outcome.detail}"))
+        self._count("read", [item for item, outcome in zip(made, outcomes, strict=True) if outcome])
         return self._report.outcomes("get", outcomes)
 
     def register(self, memory: BufferLike) -> MooncakeMemory:
@@ -191,23 +189,22 @@ class MooncakeStore:
         self.close()
 
     def _put_in_place(self, items: Items, place: InPlace) -> list[Outcome]:
-        made = self._forms.with_views(items, writable=True)
-        place.require_room(made)
-        return self._put(made, place)
+        return self._put(place.placed(self._items(items, writable=True)), place)
 
     def _get_in_place(self, items: Items, place: InPlace) -> list[Outcome]:
-        made = self._forms.with_views(items, writable=True)
-        place.require_room(made)
-        return self._get(made, place)
+        return self._get(place.placed(self._items(items, writable=True)), place)
 
     def _forget(self, memory: ClientMemory) -> None:
         with self._memories_lock:
             self._memories.discard(memory)
             memory.release()
 
-    def _look(self, operation: str, wanted: Sequence[tuple[PartRef, PartFormat]]) -> list[Outcome]:
+    def _items(self, items: Items, *, writable: bool) -> list[Item]:
+        return [Item(*one, name_of(one[0])) for one in self._forms.with_views(items, writable=writable)]
+
+    def _look(self, operation: str, wanted: Sequence[Named]) -> list[Outcome]:
         """Whether each part is there: for ``exists`` by its size, for ``put`` by its header."""
-        groups = _chunks([(name_of(ref), form, ref.key) for ref, form in wanted])
+        groups = _chunks(wanted)
         outcomes: list[Outcome] = []
         answers = self._ask(operation, (partial(jobs.look, group, operation == "exists") for group in groups))
         for group, answer in zip(groups, answers, strict=True):
@@ -216,26 +213,17 @@ class MooncakeStore:
 
     def _confirm(self, indexes: Sequence[int], made: Sequence[Item], outcomes: list[Outcome]) -> None:
         """Look up what was stored, in one call rather than in one a group."""
-        groups = _chunks([name_of(made[index][0]) for index in indexes])
+        groups = _chunks([made[index].name for index in indexes])
         confirmed = self._coded("put", groups, (partial(jobs.stored, group) for group in groups))
         for index, outcome in zip(indexes, confirmed, strict=True):
             outcomes[index] = outcome
-            if outcome:
-                self._corrupt.discard(name_of(made[index][0]))
-                self._tally.add("bytes", "written", made[index][1].file_bytes)
+        self._count("written", [made[index] for index in indexes if outcomes[index]])
 
-    def _groups(self, items: Sequence[Item]) -> list[list[Item]]:
-        """Items that are moved in one call: as many as fit into a lane."""
-        groups: list[list[Item]] = []
-        room = 0
-        for item in items:
-            nbytes = item[1].file_bytes
-            if not groups or nbytes > room or len(groups[-1]) == MOST_PARTS:
-                groups.append([])
-                room = self._lane_bytes
-            groups[-1].append(item)
-            room -= nbytes
-        return groups
+    def _count(self, event: str, moved: Sequence[Item]) -> None:
+        """Count bytes of parts, which are right then, whatever was seen of them before."""
+        self._corrupt.difference_update(item.name for item in moved)
+        if moved:
+            self._tally.add("bytes", event, sum(item.form.file_bytes for item in moved))
 
     def _ask(self, operation: str, calls: Iterable[Job[T]]) -> Iterator[T | Outcome]:
         """What each call returned, or the outcome that all of its items have; a job is done when it has a lane."""
@@ -279,6 +267,20 @@ class MooncakeStore:
                 yield from [answer] * len(group)
             else:
                 yield from (coded(operation, code) if code else DONE for code in answer)
+
+
+def _groups(items: Sequence[Item], call_bytes: int) -> list[list[Item]]:
+    """Items that are moved in one call: as many as its bytes and the client's queues allow."""
+    groups: list[list[Item]] = []
+    room = 0
+    for item in items:
+        nbytes = item.form.file_bytes
+        if not groups or nbytes > room or len(groups[-1]) == MOST_PARTS:
+            groups.append([])
+            room = call_bytes
+        groups[-1].append(item)
+        room -= nbytes
+    return groups
 
 
 def _chunks(items: Sequence[T]) -> list[Sequence[T]]:

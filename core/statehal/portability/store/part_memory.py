@@ -1,7 +1,6 @@
 """One part as bytes in memory: encoded for a store that takes values, and read from what such a store gives."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from statehal.portability.store import checksum
@@ -17,29 +16,33 @@ def encode(form: PartFormat, key: str, payload: memoryview, out: memoryview) -> 
 
     The checksum is of the bytes in ``out``, so a payload that changes meanwhile does not become a corrupt part.
     """
-    with _header(form, key, out) as running:
-        for start in range(0, len(payload), CHUNK_BYTES):
-            chunk = out[form.head_bytes + start : form.head_bytes + min(start + CHUNK_BYTES, len(payload))]
-            chunk[:] = payload[start : start + CHUNK_BYTES]
-            running.update(chunk)
+    head, running = _begun(form, key)
+    for start in range(0, len(payload), CHUNK_BYTES):
+        chunk = out[form.head_bytes + start : form.head_bytes + min(start + CHUNK_BYTES, len(payload))]
+        chunk[:] = payload[start : start + CHUNK_BYTES]
+        running.update(chunk)
+    out[: form.head_bytes] = _ended(form, head, running)
 
 
 def write_header(form: PartFormat, key: str, out: memoryview) -> None:
     """Make ``out``, which has the length of a part and its payload at the end, the whole part."""
-    with _header(form, key, out) as running:
-        running.update(out[form.head_bytes :])
+    head, running = _begun(form, key)
+    running.update(out[form.head_bytes :])
+    out[: form.head_bytes] = _ended(form, head, running)
 
 
-@contextmanager
-def _header(form: PartFormat, key: str, out: memoryview) -> Iterator[checksum.Hash]:
-    """Write the header into ``out`` with the checksum of what the block takes in."""
-    head = form.head(key)
-    running = checksum.new_hash()
+def _begun(form: PartFormat, key: str) -> tuple[bytearray, checksum.Hash]:
+    """A header, and the checksum as far as it is of that."""
+    head, running = form.head(key), checksum.new_hash()
     running.update(memoryview(head)[LENGTH_BYTES:])
-    yield running
+    return head, running
+
+
+def _ended(form: PartFormat, head: bytearray, running: checksum.Hash) -> bytearray:
+    """The header with the digits of the checksum."""
     if form.digits_at is not None:
         head[form.digits_at : form.digits_at + checksum.DIGITS] = running.hexdigest().encode()
-    out[: form.head_bytes] = head
+    return head
 
 
 class StoredBytes:
