@@ -51,15 +51,18 @@ class CanonicalState:
     layers and heads a move has. ``gather`` and ``restore`` do on the pool's thread what ``locate`` does there and
     ``read``, ``write`` and ``blank`` do on any.
 
+    Args:
+        room: bytes of a buffer before each part that are left alone.
+
     Attributes:
         object: the parts of a buffer, and where they lie in it.
         plan: the moves from the pool to a buffer.
     """
 
-    def __init__(self, hal: Binding, held: RankSubPool) -> None:
+    def __init__(self, hal: Binding, held: RankSubPool, *, room: int = 0) -> None:
         self._memory, self._held, self._sub = hal.memory, held, held.subpool
         self._tokens = held.grouping.object_tokens
-        self.object: ObjectLayout = held.object
+        self.object: ObjectLayout = replace(held.object, room=room)
         self.plan: tuple[Move, ...] = self._plan(self._tokens)
         self._rows = [PoolRows(self._sub, move.source, move) for move in self.plan]
 

@@ -104,19 +104,24 @@ class ObjectLayout:
     """Parts one after another in one buffer, each at a multiple of ``ALIGNMENT``: what a rank gathers and scatters.
 
     A part's payload is ``buffer[offset : offset + part.nbytes]``.
+
+    Attributes:
+        room: bytes before each part that are nobody's, a multiple of ``ALIGNMENT``.
     """
 
     parts: tuple[PartLayout, ...]
+    room: int = 0
 
     @cached_property
     def _bounds(self) -> tuple[int, ...]:
-        """First byte of each part, and the end: summed up once, because every gather and restore asks for it."""
-        return tuple(accumulate((-(-part.nbytes // ALIGNMENT) * ALIGNMENT for part in self.parts), initial=0))
+        """Where the room of each part begins, and the end: summed up once, because every gather and restore asks."""
+        sizes = (self.room + -(-part.nbytes // ALIGNMENT) * ALIGNMENT for part in self.parts)
+        return tuple(accumulate(sizes, initial=0))
 
-    @property
+    @cached_property
     def offsets(self) -> tuple[int, ...]:
         """First byte of each part in the buffer."""
-        return self._bounds[:-1]
+        return tuple(start + self.room for start in self._bounds[:-1])
 
     @property
     def nbytes(self) -> int:

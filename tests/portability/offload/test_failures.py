@@ -188,7 +188,8 @@ def test_a_store_that_failed_is_reported_by_block_and_not_remembered(caplog: pyt
         assert again.wait(60)
         assert told(again) == [None] * 4
         assert offload.lookup(prefix).longest == 4 * N
-        assert offload.counts()["bytes"]["stored"] == 4 * made.rank.shares["full"].nbytes
+        payloads = sum(ref.part.nbytes for ref in made.rank.shares["full"].refs(prefix.keys[0]))
+        assert offload.counts()["bytes"]["stored"] == 4 * payloads
 
 
 def test_a_store_that_raises_when_it_is_asked_what_it_has(caplog: pytest.LogCaptureFixture) -> None:

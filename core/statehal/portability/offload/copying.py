@@ -10,6 +10,7 @@ from torch import Tensor
 
 from statehal.portability.offload.metrics import Metrics
 from statehal.portability.offload.rank_pool import RankPool
+from statehal.portability.offload.staging import HostBuffer
 from statehal.portability.offload.transfer import Block, summed
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
 from statehal.portability.store.protocol import BlockStore, PartRef
@@ -31,34 +32,34 @@ class Copier:
         if self._device.type != "cpu":
             torch.get_device_module(self._device.type).set_device(self._device)
 
-    def copy_out(self, block: Block, buffer: Tensor) -> Outcome | None:
+    def copy_out(self, block: Block, buffer: HostBuffer) -> Outcome | None:
         """Copy a block's objects to host memory; the pages are done with then.
 
         Returns:
             ``None``; or ``DONE``, and nothing was copied, where the store has all that is this rank's turn to write.
         """
         self.enter_thread()
-        refs = [ref for ref, _ in self._own_parts(block, buffer)]
+        refs = [ref for ref, _ in self._own_parts(block, buffer.memory)]
         if all(answers("exists", self._store.exists(refs), refs)):
             return DONE
         self._memory.wait(block.transfer.event)
-        target = self._on_device(buffer)
+        target = self._on_device(buffer.memory)
         for share, where, first, _ in block.pieces:
             share.state.read(where, first, share.buffer(target))
-        if target is not buffer:
-            buffer.copy_(target, non_blocking=True)
+        if target is not buffer.memory:
+            buffer.memory.copy_(target, non_blocking=True)
         self._memory.wait(self._memory.record())
         return None
 
     def put(self, block: Block) -> Outcome:
         """Store what ``copy_out`` copied to the block's buffer."""
         assert block.buffer is not None, "it was copied"
-        items = self._own_parts(block, block.buffer)
-        outcomes = answers("put", self._store.put(items), items)
+        items = self._own_parts(block, block.buffer.memory)
+        outcomes = answers("put", (block.buffer.registered or self._store).put(items), items)
         self._metrics.add("bytes", "stored", _bytes(items, outcomes))
         return next((one for one in outcomes if not one), DONE)
 
-    def load(self, block: Block, buffer: Tensor) -> dict[str, Outcome]:
+    def load(self, block: Block, buffer: HostBuffer) -> dict[str, Outcome]:
         """Fetch a block's objects and write those of which every part came; zeroes tokens of which one did not.
 
         Returns:
@@ -69,16 +70,16 @@ class Copier:
         for share, *_ in block.pieces:
             refs = share.refs(block.key)
             counts.append(len(refs))
-            items += share.items(block.key, buffer, range(len(refs)))
+            items += share.items(block.key, buffer.memory, range(len(refs)))
         try:
-            outcomes = answers("get", self._store.get(items), items)
+            outcomes = answers("get", (buffer.registered or self._store).get(items), items)
         except BaseException as error:  # the tokens are to be zeroed all the same
             outcomes = [failed("get", block, error)] * len(items)
         self._metrics.add("bytes", "loaded", _bytes(items, outcomes))
         self._memory.wait(block.transfer.event)
-        target = self._on_device(buffer)
-        if target is not buffer:
-            target.copy_(buffer, non_blocking=True)
+        target = self._on_device(buffer.memory)
+        if target is not buffer.memory:
+            target.copy_(buffer.memory, non_blocking=True)
         found, rest = {}, iter(outcomes)
         for (share, *_), count in zip(block.pieces, counts, strict=True):
             found[share.name] = next((one for one in [next(rest) for _ in range(count)] if not one), DONE)

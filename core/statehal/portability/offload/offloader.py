@@ -19,7 +19,7 @@ from statehal.portability.offload.staging import Staging
 from statehal.portability.offload.transfer import Block, Load, Transfer
 from statehal.portability.offload.workers import Workers
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
-from statehal.portability.store.protocol import BlockStore, PartRef
+from statehal.portability.store.protocol import BlockStore, PartRef, RegisteringStore
 
 WhenFull = Literal["block", "refuse"]
 
@@ -65,11 +65,12 @@ class Offloader:
         self.pool = pool
         self._store, self._max_queued, self._when_full = store, max_queued, when_full
         self._metrics = Metrics()
-        staging = Staging(pool.hal.memory.alloc_pinned, pool.block_bytes, host_bytes)
+        register = store.register if isinstance(store, RegisteringStore) else None
+        self._staging = Staging(pool.hal.memory.alloc_pinned, pool.block_bytes, host_bytes, register)
         self._thread = threading.get_ident()
         self._closed = False
         self._loading: list[tuple[Load, list[Lease]]] = []
-        self._workers = Workers(Copier(pool, store, self._metrics), staging, self._metrics, workers)
+        self._workers = Workers(Copier(pool, store, self._metrics), self._staging, self._metrics, workers)
 
     def lookup(self, prefix: Prefix) -> Lookup:
         """Ask the store after which lengths of a prompt this rank can go on; waits for the store.
@@ -192,6 +193,7 @@ class Offloader:
                 self._workers.drop(None)
             self._workers.changed.wait_for(self._workers.is_idle)
         self._workers.close()
+        self._staging.close()
         self._reap()
 
     def counts(self) -> dict[str, dict[str, int]]:

@@ -14,6 +14,7 @@ from statehal.portability.rank_subpool import RankSubPool
 from statehal.portability.ranks import holders
 from statehal.portability.sections import Specs
 from statehal.portability.store.namespace import Namespace
+from statehal.portability.store.part_format import head_bytes
 from statehal.portability.store.protocol import PartRef
 from statehal.portability.topology import Topology
 
@@ -23,7 +24,7 @@ class Share:
 
     Attributes:
         held: the sub-pool, and its verdict: where it is not certified, the namespace has topology and rank in it.
-        state: copies its objects in and out.
+        state: copies its objects in and out; before each part there is room for the header of its file.
         namespace: what its parts mean.
         need: which of its blocks a prefix needs.
         offset: of its object in the buffer of a block.
@@ -41,8 +42,9 @@ class Share:
         **named: Any,
     ) -> None:
         self.held = RankSubPool(subpool, specs, topology, rank, grouping)
-        self.state = CanonicalState(hal, self.held)
         self.namespace = Namespace.of(self.held.spec, grouping=self.held.grouping, exact=self.held.exact, **named)
+        room = max(head_bytes(self.namespace, part) for part in self.held.object.parts)  # one for all: even steps
+        self.state = CanonicalState(hal, self.held, room=room)
         self.need = Need.of(subpool.spec)
         self.offset = offset
         self._object = self.state.object

@@ -1,22 +1,45 @@
 """Host buffers of one size, made once and used again: what is copied on its way to and from a store."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
 from statehal.errors import ArgumentError
+from statehal.portability.store.protocol import RegisteredMemory
+
+Register = Callable[[Tensor], RegisteredMemory]
+
+
+class HostBuffer(NamedTuple):
+    """Memory that holds a block: of each part the payload, with room before it for the header of its file.
+
+    Attributes:
+        memory: uint8 ``[block_bytes]``.
+        registered: the same memory as the store knows it, where that moves parts from and to it without a copy.
+    """
+
+    memory: Tensor
+    registered: RegisteredMemory | None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can hold another block: no call of the store that was given up may still touch it."""
+        return self.registered is None or self.registered.idle
 
 
 class Staging:
     """At most ``host_bytes`` of host memory, in buffers that hold a block each; for callers that hold one lock.
 
-    A buffer is made when it is first needed, outside the lock, and never given up: page-locking memory takes long.
+    A buffer is made when it is first needed, outside the lock, and kept until ``close``: page-locking memory takes
+    long, and so does registering it. One that is given back while a call of the store may touch it is *stuck*: nobody
+    gets it until that call has come back.
 
     Args:
         alloc: gives uint8 host memory ``[nbytes]``.
         block_bytes: of one buffer.
         host_bytes: of all of them.
+        register: the store's, where it has one.
 
     Attributes:
         most: buffers that there may be.
@@ -26,7 +49,9 @@ class Staging:
         ArgumentError: not one block fits.
     """
 
-    def __init__(self, alloc: Callable[[int], Tensor], block_bytes: int, host_bytes: int) -> None:
+    def __init__(
+        self, alloc: Callable[[int], Tensor], block_bytes: int, host_bytes: int, register: Register | None = None
+    ) -> None:
         if host_bytes < block_bytes:
             raise ArgumentError(
                 f"host_bytes={host_bytes:,}: a block of this pool is staged in one piece of {block_bytes:,} bytes "
@@ -35,30 +60,40 @@ class Staging:
         self.block_bytes = block_bytes
         self.most = host_bytes // block_bytes
         self.made = 0
-        self._alloc = alloc
-        self._idle: list[Tensor] = []
+        self._alloc, self._register = alloc, register
+        self._given: list[HostBuffer] = []
 
     @property
     def used(self) -> int:
-        """Buffers in use."""
-        return self.made - len(self._idle)
+        """Buffers in use, stuck ones among them."""
+        return self.made - sum(buffer.idle for buffer in self._given)
 
-    def reserve(self) -> Tensor | Literal[False] | None:
-        """A buffer; ``None`` where the caller is to ``make`` one; ``False`` where all are in use."""
-        if self._idle:
-            return self._idle.pop()
-        if self.made == self.most:
-            return False
-        self.made += 1
-        return None
+    def reserve(self) -> HostBuffer | Literal["make", "wait", "stuck"]:
+        """A buffer; or that the caller is to ``make`` one, to wait until one is given back, or that all are stuck."""
+        for at in reversed(range(len(self._given))):
+            if self._given[at].idle:
+                return self._given.pop(at)
+        if self.made < self.most:
+            self.made += 1
+            return "make"
+        return "wait" if len(self._given) < self.made else "stuck"
 
-    def make(self) -> Tensor:
-        """A new buffer, for a caller that reserved one; not under the lock."""
-        return self._alloc(self.block_bytes)
+    def make(self) -> HostBuffer:
+        """A new buffer, for a caller that was told to make one; not under the lock."""
+        memory = self._alloc(self.block_bytes)
+        return HostBuffer(memory, None if self._register is None else self._register(memory))
 
-    def give(self, buffer: Tensor | None) -> None:
-        """Take a buffer back; ``None`` where the one that was reserved could not be made."""
+    def give(self, buffer: HostBuffer | None) -> None:
+        """Take a buffer back; ``None`` where the one that was to be made could not be."""
         if buffer is None:
             self.made -= 1
         else:
-            self._idle.append(buffer)
+            self._given.append(buffer)
+
+    def close(self) -> None:
+        """Have the store let go of all that was given back; of what is stuck, when that is idle."""
+        while self._given:
+            buffer = self._given.pop()
+            self.made -= 1
+            if buffer.registered is not None:
+                buffer.registered.release()

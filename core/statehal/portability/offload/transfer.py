@@ -4,11 +4,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from torch import Tensor
-
 from statehal.pool import Pin
 from statehal.portability.offload.lengths import Need, usable_lengths
 from statehal.portability.offload.share import Piece
+from statehal.portability.offload.staging import HostBuffer
 from statehal.portability.store.outcome import DONE, Outcome
 
 Wait = Callable[["Transfer", float | None], bool]
@@ -37,7 +36,7 @@ class Block:
         self.pieces = pieces
         self.evicted = evicted
         self.pins: list[Pin] = []
-        self.buffer: Tensor | None = None
+        self.buffer: HostBuffer | None = None
         self.begun: list[Piece] = []
 
 

@@ -6,13 +6,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from torch import Tensor
-
 from statehal.pool import Pin
 from statehal.portability.offload.copying import Copier, failed
 from statehal.portability.offload.metrics import Metrics
 from statehal.portability.offload.share import Piece
-from statehal.portability.offload.staging import Staging
+from statehal.portability.offload.staging import HostBuffer, Staging
 from statehal.portability.offload.transfer import Block, Transfer, summed
 from statehal.portability.store.outcome import Outcome, Reason, missed
 
@@ -131,14 +129,25 @@ class Workers:
 
     def _next(self) -> Callable[[], None] | None:
         if self._loads or self._stores:
-            buffer = self._staging.reserve()
-            if buffer is not False:
-                if self._loads:
-                    return partial(self._load, self._loads.popleft(), buffer)
-                return partial(self._copy, self._stores.popleft(), buffer)
+            queue, work = (self._loads, self._load) if self._loads else (self._stores, self._copy)
+            match self._staging.reserve():
+                case "wait":
+                    pass
+                case "stuck":
+                    return partial(self._give_up, queue.popleft())
+                case "make":
+                    return partial(work, queue.popleft(), None)
+                case buffer:
+                    return partial(work, queue.popleft(), buffer)
         return partial(self._put, self._copied.popleft()) if self._copied else None
 
-    def _copy(self, block: Block, buffer: Tensor | None) -> None:
+    def _give_up(self, block: Block) -> None:
+        text = f"all host memory, {self._staging.most} blocks, is held by calls of the store that have not come back"
+        with self.changed:
+            self._running -= 1
+            self.finish(block, missed(Reason.BUSY, text))
+
+    def _copy(self, block: Block, buffer: HostBuffer | None) -> None:
         try:
             buffer = self._staging.make() if buffer is None else buffer
             outcome = self._copier.copy_out(block, buffer)
@@ -164,7 +173,7 @@ class Workers:
             self._running -= 1
             self.finish(block, outcome)
 
-    def _load(self, block: Block, buffer: Tensor | None) -> None:
+    def _load(self, block: Block, buffer: HostBuffer | None) -> None:
         found: dict[str, Outcome] = {}
         try:
             buffer = self._staging.make() if buffer is None else buffer
