@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from statehal.portability.store import MooncakeStore, PartRef
+from statehal.portability.store import PartRef
 from statehal.portability.store.mooncake_client import new_client
 from statehal.testing.stores import CHECKS, StoreTarget, run_check
 from store.mooncake_cluster import Cluster, cluster, require_mooncake
+from store.placing import PlacingStore
 
 pytestmark = pytest.mark.xdist_group("mooncake")
 
@@ -26,12 +27,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
         client.close()
 
 
-def mooncake_target(made: Cluster, client: Any) -> StoreTarget:
+def mooncake_target(made: Cluster, client: Any, registered: bool) -> StoreTarget:
     def name(ref: PartRef) -> str:
         return f"{ref.namespace.digest}/{ref.key}/{ref.part.id}"
 
-    def store() -> MooncakeStore:
-        return made.store(connect=lambda: client, lane_bytes=1 << 16)
+    def store() -> Any:
+        found = made.store(connect=lambda: client, lane_bytes=1 << 16)
+        return PlacingStore(found) if registered else found
 
     def read_raw(ref: PartRef) -> bytes | None:
         return bytes(client.get(name(ref))) or None
@@ -43,9 +45,10 @@ def mooncake_target(made: Cluster, client: Any) -> StoreTarget:
     return StoreTarget(store, read_raw, write_raw)
 
 
+@pytest.mark.parametrize("registered", [False, True], ids=["copied", "registered"])
 @pytest.mark.parametrize("name", CHECKS)
-def test_on_mooncake(name: str, engine: tuple[Cluster, Any]) -> None:
+def test_on_mooncake(name: str, registered: bool, engine: tuple[Cluster, Any]) -> None:
     made, client = engine
     client.remove_all(True)
-    result = run_check(CHECKS[name], mooncake_target(made, client))
+    result = run_check(CHECKS[name], mooncake_target(made, client, registered))
     assert result.status == "passed", result.message

@@ -84,8 +84,10 @@ def test_where_no_thread_is_to_be_had_calls_fail_and_lanes_stay_whole(monkeypatc
     workers: Workers[int] = Workers(range(2), 10)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuses)
-        answers = list(workers.answers([job(lambda: 1)] * 5))
+        made: list[int] = []
+        answers = list(workers.answers([lambda lane: made.append(lane)] * 5))  # type: ignore[list-item]
     assert {(type(one), str(one)) for one in answers} == {(RuntimeError, "can't start new thread")}
+    assert not made, "a call was made that nobody runs"
     assert workers.are_idle()
     assert list(workers.answers([job(lambda: 1)] * 5)) == [1] * 5, "threads that were never there are counted"
 
