@@ -142,7 +142,8 @@ class Workers:
         return partial(self._put, self._copied.popleft()) if self._copied else None
 
     def _give_up(self, block: Block) -> None:
-        text = f"all host memory, {self._staging.most} blocks, is held by calls of the store that have not come back"
+        nbytes = self._staging.made * self._staging.block_bytes
+        text = f"calls of the store that have not come back hold all host memory, {nbytes:,} bytes"
         with self.changed:
             self._running -= 1
             self.finish(block, missed(Reason.BUSY, text))
