@@ -12,6 +12,7 @@ from portability.models import MODELS, Model, layouts_of
 from statehal.errors import LayoutError
 from statehal.portability import CanonicalState, Grouping, RankSubPool
 from statehal.portability.axes import Axes, match, merge, place, split, window
+from statehal.spec import Attention
 
 TOKENS = 16
 CASES = [
@@ -30,7 +31,8 @@ def test_runs_of_source_destination_and_length(model: Model, layout: str, page_s
     pages = scattered(pool, sub.name, TOKENS)
     fill_tokens(sub, model, pages, TOKENS)
     grouping = Grouping.of([model.spec], object_tokens=TOKENS, layers=2, head_groups=2)
-    state = CanonicalState(HAL, RankSubPool(sub, [model.spec], grouping=grouping))
+    room = 192 if page_size == 4 else 0
+    state = CanonicalState(HAL, RankSubPool(sub, [model.spec], grouping=grouping), room=room)
     image, numbers = raw(sub.buffer), physical(sub, pages)
     buffer, written = bytearray(state.object.nbytes), [0] * state.object.nbytes
     for move in state.plan:
@@ -47,6 +49,23 @@ def test_runs_of_source_destination_and_length(model: Model, layout: str, page_s
         wanted = payload(model, part.as_dict(), 0, TOKENS, head_groups=min(2, max(row.heads for row in model.rows)))
         assert bytes(buffer[at : at + part.nbytes]) == wanted
         assert written[at : at + part.nbytes] == [1] * part.nbytes
+        assert written[at - room : at] == [0] * room
+    assert sum(written) == sum(part.nbytes for part in state.object.parts)
+
+
+@pytest.mark.parametrize("room", [0, 64])
+@pytest.mark.parametrize(
+    ("layers", "of_a_group", "head_groups", "count"),
+    [(8, 4, 4, 1), (9, 4, 1, 2), (9, 4, 4, 2), (10, 4, 2, 2), (5, 1, 4, 1), (3, 4, 2, 1)],
+)
+def test_a_last_group_of_fewer_layers_costs_one_more_move(
+    layers: int, of_a_group: int, head_groups: int, count: int, room: int
+) -> None:
+    spec = Attention("full", tuple(range(layers)), 4, 16, "bfloat16")
+    pool = make_pool([spec], "NHD", 4, tokens=64)
+    grouping = Grouping.of([spec], object_tokens=TOKENS, layers=of_a_group, head_groups=head_groups)
+    state = CanonicalState(HAL, RankSubPool(pool["full"], [spec], grouping=grouping), room=room)
+    assert len(state.plan) <= count
 
 
 sizes = st.lists(st.sampled_from((1, 2, 3, 4, 8)), min_size=1, max_size=4)

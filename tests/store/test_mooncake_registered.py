@@ -42,7 +42,7 @@ def placed(store: MooncakeStore, refs: list[PartRef], **named: Any) -> Placed:
 def test_on_registered_memory(name: str) -> None:
     values: dict[str, bytes] = {}
     target = StoreTarget(
-        lambda: PlacingStore(opened(FakeMooncake(values))),  # type: ignore[arg-type, return-value]
+        lambda: PlacingStore(opened(FakeMooncake(values))),
         lambda ref: values.get(name_of(ref)),
         lambda ref, data: values.update({name_of(ref): data}),
     )

@@ -81,11 +81,15 @@ def test_where_no_thread_is_to_be_had_calls_fail_and_lanes_stay_whole(monkeypatc
     def refuses(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    def noted(lane: int) -> Callable[[], int]:
+        made.append(lane)
+        return lambda: 1
+
+    made: list[int] = []
     workers: Workers[int] = Workers(range(2), 10)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuses)
-        made: list[int] = []
-        answers = list(workers.answers([lambda lane: made.append(lane)] * 5))  # type: ignore[list-item]
+        answers = list(workers.answers([noted] * 5))
     assert {(type(one), str(one)) for one in answers} == {(RuntimeError, "can't start new thread")}
     assert not made, "a call was made that nobody runs"
     assert workers.are_idle()

@@ -106,8 +106,9 @@ def moves(pairs: Iterable[Pair]) -> tuple[Move, ...]:
         starts.setdefault((pair.section, _nest(pair)), []).append(start)
     joined: dict[_Nest, list[tuple[int, int]]] = {}
     for (_, nest), some in starts.items():
-        whole, rest = _fuse(nest, some)
-        joined.setdefault(whole, []).extend(rest)
+        for even in _even(some):
+            whole, rest = _fuse(nest, even)
+            joined.setdefault(whole, []).extend(rest)
     return tuple(nest.at(start) for found in joined.items() for nest, rest in [_fuse(*found)] for start in rest)
 
 
@@ -126,6 +127,18 @@ def _fuse(nest: _Nest, starts: Sequence[tuple[int, int]]) -> tuple[_Nest, list[t
         left = left[::count]
     axes, run = _coalesce(axes, nest.run)
     return replace(nest, axes=axes, run=run), left
+
+
+def _even(starts: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
+    """Starts cut where their first progression ends to be repeated, as it does in a last group of fewer layers."""
+    while starts:
+        steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(starts)]
+        count = next((n for n, step in enumerate(steps, start=1) if step != steps[0]), len(starts))
+        end = count
+        while len(starts) >= end + count and set(steps[end : end + count - 1]) <= {steps[0]}:
+            end += count
+        yield starts[:end] if count > 1 else starts
+        starts = starts[end:] if count > 1 else ()
 
 
 def _progression(starts: Sequence[tuple[int, int]]) -> int:
