@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from store.mooncake_cluster import Cluster, cluster, require_mooncake
+from store.placing import Placed
 from store.programs import environ
-from store.scene import items, read, scene
+from store.scene import items, payload, read, scene
 from store.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("mooncake")
@@ -95,6 +96,30 @@ def test_a_master_that_is_silent_is_not_waited_for(made: Cluster) -> None:
         assert time.monotonic() - started < LIMIT_S
         made.continue_master()
         assert wait_until(lambda: read(store, refs) == ["right"] * 4), "the store does not come back"
+
+
+def test_registered_memory_outlives_a_master_that_is_silent_and_one_that_is_killed(made: Cluster) -> None:
+    with made.store(wait_s=WAIT_S, retry_s=0.2) as store:
+        refs, others = MADE.block(0), MADE.block(1)
+        source, target = Placed(store, refs), Placed(store, refs)
+        source.fill([payload(ref) for ref in refs])
+        assert wait_until(lambda: all(source.registered.put(source.items)))
+        made.stop_master()
+        assert {str(one.reason) for one in target.registered.get(target.items)} == {"failed"}
+        assert not target.registered.idle, "the call that was given up is still under way"
+        made.continue_master()
+        assert wait_until(lambda: target.registered.idle)
+        assert wait_until(lambda: all(target.registered.get(target.items))), "the store does not come back"
+        assert target.payloads() == [payload(ref) for ref in refs]
+        made.kill_master()
+        assert {str(one.reason) for one in source.registered.put(source.items)} == {"failed"}
+        made.start_master()
+        source.fill([payload(ref) for ref in others])
+        again = [(ref, view) for ref, (_, view) in zip(others, source.items, strict=True)]
+        assert wait_until(lambda: all(source.registered.put(again))), "the store does not come back"
+        assert wait_until(lambda: read(store, others) == ["right"] * 4)
+        for side in (source, target):
+            side.registered.release()
 
 
 def test_a_store_that_starts_before_its_master_finds_it_later(made: Cluster) -> None:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from statehal.pool import Pages
 from statehal.portability.offload import Offloader, Transfer
 from statehal.portability.store import MooncakeStore, Reason, head_bytes
 from store.fake_mooncake import FakeMooncake
+from store.mooncake_cluster import cluster, require_mooncake
 from store.scene import parse
 from store.waiting import wait_until
 
@@ -93,7 +95,7 @@ def opened(client: FakeMooncake, **options: Any) -> MooncakeStore:
     )
 
 
-def offloader(store: MooncakeStore, made: Host, *, blocks: int, workers: int = 1) -> Offloader:
+def offloader(store: Any, made: Host, *, blocks: int, workers: int = 1) -> Offloader:
     return Offloader(store, made.rank, host_bytes=blocks * made.rank.block_bytes, workers=workers)
 
 
@@ -155,6 +157,44 @@ def test_blocks_are_moved_where_they_are_staged(client: GatedMooncake) -> None:
     assert made.holds_point(place, 4)
     assert not set(memory.taken) & client.registered.keys(), "closing gives the memory back"
     store.close()
+
+
+@pytest.mark.xdist_group("mooncake")
+def test_on_the_engine(tmp_path: Path) -> None:
+    require_mooncake()
+    with cluster(tmp_path) as engine, engine.store(lane_bytes=1) as store:
+        made = host()
+        pages, slot = filled(made), made.pool.alloc(1, "gdn")
+        made.pool.flush()
+        made.fill_slot(slot, 4)
+        prefix = made.rank.prefix(TOKENS)
+        with offloader(store, made, blocks=2) as offload:
+            assert offload.store(prefix, [pages, slot], stop=4 * N).wait(60)
+            target, place = made.pool.alloc(4 * N), made.pool.alloc(1, "gdn")
+            made.smear(target)
+            load = offload.load(prefix, [target, place], stop=4 * N)
+            assert load.wait(60)
+            assert load.length == 4 * N
+        assert made.wrong_tokens("full", target, range(4 * N)) == []
+        assert made.holds_point(place, 4)
+
+
+def test_a_wrapper_that_hands_on_attributes_is_not_gone_around(client: GatedMooncake) -> None:
+    class Wrapper:
+        def __init__(self, store: MooncakeStore) -> None:
+            self.store, self.puts = store, 0
+
+        def put(self, items: Any) -> Any:
+            self.puts += 1
+            return self.store.put(items)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.store, name)
+
+    made, wrapper = host(["full"]), Wrapper(opened(client, wait_s=30.0))
+    with offloader(wrapper, made, blocks=1) as offload:
+        assert all(_stored(offload, made.rank.prefix(TOKENS), filled(made)))
+    assert wrapper.puts == 4
 
 
 @pytest.mark.parametrize("name", ["full", "swa", "gdn"])

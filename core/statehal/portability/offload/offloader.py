@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from statehal.errors import ArgumentError, OffloadError
 from statehal.pool import Pages
@@ -65,7 +65,9 @@ class Offloader:
         self.pool = pool
         self._store, self._max_queued, self._when_full = store, max_queued, when_full
         self._metrics = Metrics()
-        register = store.register if isinstance(store, RegisteringStore) else None
+        # of its own class: what a wrapper merely hands on would go around that wrapper
+        registers = issubclass(type(store), RegisteringStore)
+        register = cast(RegisteringStore, store).register if registers else None
         self._staging = Staging(pool.hal.memory.alloc_pinned, pool.block_bytes, host_bytes, register)
         self._thread = threading.get_ident()
         self._closed = False
