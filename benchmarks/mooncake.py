@@ -144,19 +144,14 @@ def rows(scene: Scene, rounds: int) -> list[Row]:
                 clocks.setdefault(action.__name__, []).append(taken)
     total = scene.count * scene.size / 1e9
     found = []
-    for name, action_name in (
-        ("put", "put"),
-        ("get", "get"),
-        ("put copied", "copied_put"),
-        ("get copied", "copied_get"),
-    ):
-        plain, ours = clocks[f"plain_{name[:3]}"], clocks[action_name]
+    for name in ("put", "get", "copied_put", "copied_get"):
+        plain, ours = clocks[f"plain_{name.removeprefix('copied_')}"], clocks[name]
         ratio, cpu_ratio = (
             statistics.median(map(truediv, [one[clock] for one in plain], [one[clock] for one in ours]))
             for clock in (0, 1)
         )
         speed, plain_speed = (round(total / statistics.median(one[0] for one in taken), 2) for taken in (ours, plain))
-        bar = BAR if scene.size >= 256 << 10 and name == action_name else None
+        bar = BAR if scene.size >= 256 << 10 and "copied" not in name else None
         passed = bar is None or ratio >= bar
         ratios = round(ratio, 2), round(cpu_ratio, 2)
         found.append(Row(name, scene.size >> 10, speed, plain_speed, *ratios, bar, passed))

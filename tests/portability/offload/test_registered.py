@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from portability.images import HAL
-from portability.offload.scene import Host, N, expected_parts, host
+from portability.offload.scene import HeldStore, Host, N, expected_parts, host
 from statehal.pool import Pages
 from statehal.portability.offload import Offloader, Transfer
 from statehal.portability.store import MooncakeStore, Reason, head_bytes
@@ -157,6 +157,37 @@ def test_blocks_are_moved_where_they_are_staged(client: GatedMooncake) -> None:
     assert made.holds_point(place, 4)
     assert not set(memory.taken) & client.registered.keys(), "closing gives the memory back"
     store.close()
+
+
+class Faulty(HeldStore):
+    """A store that cannot register at first, and cannot release."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[Exception] = [OSError("no more keys"), RuntimeError("gone")]
+
+    def register(self, memory: torch.Tensor) -> "Faulty":
+        if len(self.errors) == 2:
+            raise self.errors.pop(0)
+        return self
+
+    idle = True
+
+    def release(self) -> None:
+        raise self.errors.pop()
+
+
+def test_a_store_that_fails_to_register_or_to_release_costs_a_block_or_nothing() -> None:
+    store, made = Faulty(), host(["full"])
+    pages = filled(made)
+    with offloader(store, made, blocks=1) as offload:
+        transfer = _wait(offload.store(made.rank.prefix(TOKENS), pages))
+        assert reasons(transfer) == [Reason.FAILED, None, None, None]
+        assert transfer.results[0] is not None
+        assert transfer.results[0].detail == "OSError: no more keys"
+    assert store.errors == []
+    assert pages.holders == (1,) * 12
+    assert offload.counts()["host"] == {"bytes": 0, "used_bytes": 0}
 
 
 @pytest.mark.xdist_group("mooncake")

@@ -181,7 +181,7 @@ class Offloader:
         self._begin()
 
     def close(self, *, drain: bool = True) -> None:
-        """End the workers, and give back all pages.
+        """End the workers, and give back all pages and host memory.
 
         A second call does nothing, unless the first was interrupted while it waited: then it goes on, or abandons.
 
@@ -195,8 +195,12 @@ class Offloader:
                 self._workers.drop(None)
             self._workers.changed.wait_for(self._workers.is_idle)
         self._workers.close()
-        self._staging.close()
         self._reap()
+        for memory in self._staging.clear():
+            try:
+                memory.release()
+            except Exception as error:
+                failure(error, "releasing host memory failed")
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Counts since this was made, and what is queued and staged now.

@@ -31,7 +31,7 @@ class HostBuffer(NamedTuple):
 class Staging:
     """At most ``host_bytes`` of host memory, in buffers that hold a block each; for callers that hold one lock.
 
-    A buffer is made when it is first needed, outside the lock, and kept until ``close``: page-locking memory takes
+    A buffer is made when it is first needed, outside the lock, and kept until ``clear``: page-locking memory takes
     long, and so does registering it. One that is given back while a call of the store may touch it is *stuck*: nobody
     gets it until that call has come back.
 
@@ -90,10 +90,8 @@ class Staging:
         else:
             self._given.append(buffer)
 
-    def close(self) -> None:
-        """Have the store let go of all that was given back; of what is stuck, when that is idle."""
-        while self._given:
-            buffer = self._given.pop()
-            self.made -= 1
-            if buffer.registered is not None:
-                buffer.registered.release()
+    def clear(self) -> list[RegisteredMemory]:
+        """Give up all buffers that were given back; returns those that the store is to release."""
+        given, self._given = self._given, []
+        self.made -= len(given)
+        return [buffer.registered for buffer in given if buffer.registered is not None]
