@@ -138,7 +138,8 @@ def rows(scene: Scene, rounds: int) -> list[Row]:
         scene.forget()
         turn = number % len(puts)
         for action in (*puts[turn:], *puts[:turn], *gets[turn:], *gets[:turn]):
-            scene.target.fill(scene.blank)
+            if action in gets:
+                scene.target.fill(scene.blank)
             begun = time.perf_counter(), time.process_time()
             action()
             taken = time.perf_counter() - begun[0], time.process_time() - begun[1]

@@ -8,23 +8,19 @@ from statehal.portability.store.mooncake_client import BEING_WRITTEN, NOT_THERE,
 def put(
     client: MooncakeClient, names: Sequence[str], pointers: Sequence[int], sizes: Sequence[int], replaced: Sequence[str]
 ) -> list[int]:
-    """Store values from registered memory; of each 0 or an error, and ``stored`` says more.
+    """Store values from registered memory, and see that they can be read; of each 0 or an error.
 
-    To put where there is a value is no error to the client, and changes nothing: what could not be removed is one.
+    To the client two things are no error: to put where there is a value, which changes nothing, so what could not be
+    removed is one here; and to put what another process is still writing, which may die.
     """
     removed = remove(client, replaced) if replaced else []
     kept = {name: code for name, code in zip(replaced, removed, strict=True) if code and code not in NOT_THERE}
     codes = each(names, client.batch_put_from(list(names), list(pointers), list(sizes)))
-    return [kept.get(name, code) for name, code in zip(names, codes, strict=True)]
-
-
-def stored(client: MooncakeClient, names: Sequence[str]) -> list[int]:
-    """Whether values that were put can be read; of each 0 or an error.
-
-    To put a value that another process is still writing is no error to the client. That process may die.
-    """
-    codes = each(names, client.batch_is_exist(list(names)))
-    return [{1: 0, 0: BEING_WRITTEN}.get(code, code) for code in codes]
+    found = {name: kept.get(name, code) for name, code in zip(names, codes, strict=True)}
+    done = [name for name, code in found.items() if not code]
+    for name, code in zip(done, each(done, client.batch_is_exist(done)) if done else (), strict=True):
+        found[name] = {1: 0, 0: BEING_WRITTEN}.get(code, code)
+    return [found[name] for name in names]
 
 
 def get(client: MooncakeClient, names: Sequence[str], pointers: Sequence[int], sizes: Sequence[int]) -> list[int]:

@@ -128,8 +128,3 @@ def copied(item: Item, answer: tuple[Outcome, bytearray] | Outcome) -> Outcome:
 def remove(names: Sequence[str], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
     """``calls.remove``."""
     return partial(calls.remove, client, names)
-
-
-def stored(names: Sequence[str], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
-    """``calls.stored``."""
-    return partial(calls.stored, client, names)

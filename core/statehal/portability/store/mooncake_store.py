@@ -124,7 +124,7 @@ class MooncakeStore:
         calls = (partial(mover.put, group, replaced) for group in groups)
         for index, outcome in zip(wanted, self._coded("put", groups, calls), strict=True):
             outcomes[index] = outcome
-        self._confirm([index for index in wanted if outcomes[index]], made, outcomes)
+        self._count("written", [made[index] for index in wanted if outcomes[index]])
         return self._report.outcomes("put", outcomes)
 
     def get(self, items: Sequence[tuple[PartRef, BufferLike]]) -> list[Outcome]:
@@ -210,14 +210,6 @@ class MooncakeStore:
         for group, answer in zip(groups, answers, strict=True):
             outcomes += [answer] * len(group) if isinstance(answer, Outcome) else answer
         return outcomes
-
-    def _confirm(self, indexes: Sequence[int], made: Sequence[Item], outcomes: list[Outcome]) -> None:
-        """Look up what was stored, in one call rather than in one a group."""
-        groups = _chunks([made[index].name for index in indexes])
-        confirmed = self._coded("put", groups, (partial(jobs.stored, group) for group in groups))
-        for index, outcome in zip(indexes, confirmed, strict=True):
-            outcomes[index] = outcome
-        self._count("written", [made[index] for index in indexes if outcomes[index]])
 
     def _count(self, event: str, moved: Sequence[Item]) -> None:
         """Count bytes of parts, which are right then, whatever was seen of them before."""

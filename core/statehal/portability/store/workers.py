@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from statehal.portability.store.lanes import Lanes
@@ -129,9 +129,10 @@ class Workers(Generic[L]):
             self._give_when_done(one)
 
     def _answer(self, one: _UnderWay) -> Any:
-        if not wait([one.future], timeout=max(0.0, one.deadline - time.monotonic())).done:
+        try:
+            error = one.future.exception(timeout=max(0.0, one.deadline - time.monotonic()))
+        except TimeoutError:  # not the call's own, which would have been returned
             return Unanswered(f"no answer in {self._wait_s:g} s")
-        error = one.future.exception()
         if error is not None and not isinstance(error, Exception):
             raise error
         return one.future.result() if error is None else error
