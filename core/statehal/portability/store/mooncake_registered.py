@@ -14,9 +14,8 @@ from statehal.portability.store.mooncake_jobs import Item
 from statehal.portability.store.mooncake_lane import Lane
 from statehal.portability.store.mooncake_memory import ClientMemory
 from statehal.portability.store.outcome import Outcome
-from statehal.portability.store.part_memory import write_header
+from statehal.portability.store.part_memory import check_part, write_header
 from statehal.portability.store.protocol import PartRef
-from statehal.portability.store.reading import check_part
 from statehal.portability.store.workers import Occupied
 
 Items: TypeAlias = Sequence[tuple[PartRef, BufferLike]]

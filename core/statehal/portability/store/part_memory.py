@@ -1,11 +1,12 @@
-"""One part as bytes in memory: encoded for a store that takes values, and read from what such a store gives."""
+"""One part as bytes in memory: made for a store that takes values, and read from what such a store gives."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from statehal.portability.store import checksum
-from statehal.portability.store.part_format import LENGTH_BYTES, PartFormat
-from statehal.portability.store.reading import CHUNK_BYTES
+from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
+from statehal.portability.store.part_format import LENGTH_BYTES, ZEROS, PartFormat
+from statehal.portability.store.reading import CHUNK_BYTES, wrong_checksum
 
 Fetch: TypeAlias = Callable[[int, int], bytes | memoryview]
 """The stored bytes from a first one to before a last one; fewer where they end."""
@@ -16,33 +17,49 @@ def encode(form: PartFormat, key: str, payload: memoryview, out: memoryview) -> 
 
     The checksum is of the bytes in ``out``, so a payload that changes meanwhile does not become a corrupt part.
     """
-    head, running = _begun(form, key)
+    head = form.head(key)
+    running = checksum.new_hash()
+    running.update(memoryview(head)[LENGTH_BYTES:])
     for start in range(0, len(payload), CHUNK_BYTES):
         chunk = out[form.head_bytes + start : form.head_bytes + min(start + CHUNK_BYTES, len(payload))]
         chunk[:] = payload[start : start + CHUNK_BYTES]
         running.update(chunk)
-    out[: form.head_bytes] = _ended(form, head, running)
+    if form.digits_at is not None:
+        head[form.digits_at : form.digits_at + checksum.DIGITS] = running.hexdigest().encode()
+    out[: form.head_bytes] = head
 
 
 def write_header(form: PartFormat, key: str, out: memoryview) -> None:
-    """Make ``out``, which has the length of a part and its payload at the end, the whole part."""
-    head, running = _begun(form, key)
-    running.update(out[form.head_bytes :])
-    out[: form.head_bytes] = _ended(form, head, running)
+    """Make ``out``, which has the length of a part and its payload at the end, the whole part, with a checksum."""
+    out[: form.head_bytes] = form.head(key)
+    _digits(form, out)[:] = _checksum(out)
 
 
-def _begun(form: PartFormat, key: str) -> tuple[bytearray, checksum.Hash]:
-    """A header, and the checksum as far as it is of that."""
-    head, running = form.head(key), checksum.new_hash()
-    running.update(memoryview(head)[LENGTH_BYTES:])
-    return head, running
+def check_part(stored: memoryview, form: PartFormat, key: str) -> Outcome | None:
+    """Check a part where it lies whole, of the length that it has to have; its digits become zeros there.
+
+    Returns:
+        ``DONE`` or ``CORRUPT``; ``None`` where the header is another than ``write_header`` writes: ``read_part`` judges.
+    """
+    place = _digits(form, stored)
+    digits = bytes(place)
+    place[:] = ZEROS
+    if bytes(stored[: form.head_bytes]) != form.head(key):
+        return None
+    found = _checksum(stored)
+    return DONE if found == digits else missed(Reason.CORRUPT, wrong_checksum(found.decode(), digits.decode("latin-1")))
 
 
-def _ended(form: PartFormat, head: bytearray, running: checksum.Hash) -> bytearray:
-    """The header with the digits of the checksum."""
-    if form.digits_at is not None:
-        head[form.digits_at : form.digits_at + checksum.DIGITS] = running.hexdigest().encode()
-    return head
+def _digits(form: PartFormat, part: memoryview) -> memoryview:
+    assert form.digits_at is not None, "a part that is made or checked in place carries a checksum"
+    return part[form.digits_at : form.digits_at + checksum.DIGITS]
+
+
+def _checksum(part: memoryview) -> bytes:
+    """Of a whole part, with zeros for the digits."""
+    running = checksum.new_hash()
+    running.update(part[LENGTH_BYTES:])
+    return running.hexdigest().encode()
 
 
 class StoredBytes:

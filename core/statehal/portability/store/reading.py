@@ -7,7 +7,6 @@ from statehal.portability.store.checksum import DIGITS, Hash, new_hash
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
 from statehal.portability.store.part_format import (
     LENGTH_BYTES,
-    ZEROS,
     Claims,
     NewerPart,
     PartError,
@@ -43,10 +42,14 @@ def read_part(
         OSError: of the source.
     """
     if stored_bytes == form.file_bytes:
-        head = bytearray(form.head_bytes)
+        head, expected = bytearray(form.head_bytes), form.head(key)
         got = source([memoryview(head), out[:CHUNK_BYTES]], 0) - form.head_bytes
-        same, digits = _compared(head, form, key)
-        if same and got >= 0:
+        digits = None
+        if form.digits_at is not None:
+            blank = slice(form.digits_at, form.digits_at + DIGITS)
+            digits = head[blank].decode("latin-1")
+            head[blank] = expected[blank]
+        if head == expected and got >= 0:  # the whole header in one comparison, without a parser
             return _checked(source, memoryview(head)[LENGTH_BYTES:], form.head_bytes, out, digits, got)
     try:
         claims = read_claims(source, stored_bytes)
@@ -61,20 +64,6 @@ def read_part(
     if claims.checksum is None and must_check:
         return missed(Reason.UNCHECKED, UNCHECKED)
     return _checked(source, claims.blanked, claims.head_bytes, out, claims.checksum)
-
-
-def check_part(stored: memoryview, form: PartFormat, key: str) -> Outcome | None:
-    """Check a part where it lies whole, of the length that it has to have; ``None`` where its header says other things.
-
-    Returns:
-        ``DONE`` or ``CORRUPT``; ``None`` where only ``read_part`` can tell.
-    """
-    head = bytearray(stored[: form.head_bytes])
-    same, digits = _compared(head, form, key)
-    if not same:
-        return None
-    payload = stored[form.head_bytes :]
-    return _checked(_at_the_end, memoryview(head)[LENGTH_BYTES:], form.head_bytes, payload, digits, len(payload))
 
 
 def look_part(source: Source, stored_bytes: int, form: PartFormat, key: str, *, must_check: bool) -> Outcome:
@@ -142,21 +131,6 @@ def verify(source: Source, claims: Claims, stored_bytes: int) -> None:
         raise PartError(f"its checksum is {running.hexdigest()}: its header says {claims.checksum}")
 
 
-def _compared(head: bytearray, form: PartFormat, key: str) -> tuple[bool, str | None]:
-    """Whether a header is the expected one, in one comparison without a parser; its digits, which become zeros."""
-    digits = None
-    if form.digits_at is not None:
-        blank = slice(form.digits_at, form.digits_at + DIGITS)
-        digits = head[blank].decode("latin-1")
-        head[blank] = ZEROS
-    return head == form.head(key), digits
-
-
-def _at_the_end(views: Sequence[memoryview], offset: int) -> int:
-    """The ``Source`` of a part of which all is there."""
-    return 0
-
-
 def _checked(
     source: Source, header: memoryview | bytearray, at: int, out: memoryview, digits: str | None, got: int = 0
 ) -> Outcome:
@@ -176,5 +150,10 @@ def _checked(
         if not got:
             return missed(Reason.CORRUPT, f"it ends after {start:,} bytes of payload: expected {len(out):,}")
     if running is not None and running.hexdigest() != digits:
-        return missed(Reason.CORRUPT, f"its checksum is {running.hexdigest()}: its header says {digits!a}")
+        return missed(Reason.CORRUPT, wrong_checksum(running.hexdigest(), digits))
     return DONE
+
+
+def wrong_checksum(found: str, digits: str | None) -> str:
+    """What is said of a part whose bytes are not those that were stored."""
+    return f"its checksum is {found}: its header says {digits!a}"
