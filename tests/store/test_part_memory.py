@@ -3,9 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statehal.portability.store import Outcome, Reason
 from statehal.portability.store.part_format import PartFormat
-from statehal.portability.store.part_memory import StoredBytes, encode
-from store.scene import parse, scene
+from statehal.portability.store.part_memory import StoredBytes, check_part, encode, write_header
+from store.scene import flipped, parse, scene
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -21,6 +22,26 @@ def test_an_encoded_part_is_one_to_a_reader_of_its_own(tokens: int, seed: bytes,
     metadata, _, body = parse(bytes(memory[margin : margin + form.file_bytes]))  # which compares the checksum
     assert body == payload
     assert (metadata["key"], metadata["part"]) == (ref.key, ref.part.id)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(tokens=st.integers(1, 40), seed=st.binary(min_size=1, max_size=40), where=st.floats(0, 1, exclude_max=True))
+def test_a_part_that_is_made_where_it_lies_is_the_same_and_no_flipped_bit_of_it_is_right(
+    tokens: int, seed: bytes, where: float
+) -> None:
+    ref = scene(object_tokens=tokens).block(0)[0]
+    form = PartFormat(ref.namespace, ref.part, checked=True)
+    payload = (seed * (ref.part.nbytes // len(seed) + 1))[: ref.part.nbytes]
+    expected, memory = bytearray(form.file_bytes), bytearray(b"\xa5" * form.head_bytes + payload)
+    encode(form, ref.key, memoryview(payload), memoryview(expected))
+    write_header(form, ref.key, memoryview(memory))
+    assert memory == expected
+    assert check_part(memoryview(memory), form, ref.key) == Outcome(True)
+    assert memory[form.head_bytes :] == payload
+    damaged = bytearray(flipped(expected, int(where * 8 * len(expected))))
+    found = check_part(memoryview(damaged), form, ref.key)
+    assert found is None or found.reason is Reason.CORRUPT
+    assert check_part(memoryview(bytearray(expected)), form, "0" * 64) is None, "the header is another block's"
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

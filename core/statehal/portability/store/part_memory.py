@@ -39,7 +39,7 @@ def check_part(stored: memoryview, form: PartFormat, key: str) -> Outcome | None
     """Check a part where it lies whole, of the length that it has to have; its digits become zeros there.
 
     Returns:
-        ``DONE`` or ``CORRUPT``; ``None`` where the header is another than ``write_header`` writes: ``read_part`` judges.
+        ``DONE`` or ``CORRUPT``; ``None`` where the header is not as ``write_header`` writes it, for ``read_part``.
     """
     place = _digits(form, stored)
     digits = bytes(place)
