@@ -38,7 +38,7 @@ def test_a_part_that_is_made_where_it_lies_is_the_same_and_no_flipped_bit_of_it_
     assert memory == expected
     assert check_part(memoryview(memory), form, ref.key) == Outcome(True)
     assert memory[form.head_bytes :] == payload
-    damaged = bytearray(flipped(expected, int(where * 8 * len(expected))))
+    damaged = bytearray(flipped(bytes(expected), int(where * 8 * len(expected))))
     found = check_part(memoryview(damaged), form, ref.key)
     assert found is None or found.reason is Reason.CORRUPT
     assert check_part(memoryview(bytearray(expected)), form, "0" * 64) is None, "the header is another block's"
