@@ -213,7 +213,8 @@ class MooncakeStore:
 
     def _count(self, event: str, moved: Sequence[Item]) -> None:
         """Count bytes of parts, which are right then, whatever was seen of them before."""
-        self._corrupt.difference_update(item.name for item in moved)
+        if self._corrupt:
+            self._corrupt.difference_update(item.name for item in moved)
         if moved:
             self._tally.add("bytes", event, sum(item.form.file_bytes for item in moved))
 
