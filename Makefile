@@ -18,7 +18,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint format types contracts examples docs thorough doctor conformance matrix interpreted oldest kernels mutants bench
-.PHONY: cpubench offload sanitize neon ascend ascendschemas ascendkernels dist clean
+.PHONY: cpubench offload sanitize sets neon ascend ascendschemas ascendkernels dist clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -84,6 +84,32 @@ ascendschemas: $(STAMP) ## KV writes through the schemas and Meta kernels of the
 	    .venv-torch-npu/bin/python $(ASCEND)/real_schemas.py .
 
 ascendkernels: $(STAMP) ## Ascend's kernels through triton-ascend and bishengir-compile, in an environment of its own
+	$(BIN)/python $(ASCEND)/environment.py .venv-triton-ascend \
+	    triton-ascend==3.2.0 ascendnpu-ir==1.2.0 pybind11 'numpy<2.4'
+	.venv-triton-ascend/bin/python $(ASCEND)/lower_kernels.py .venv-triton-ascend/lowered
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 .venv-triton-ascend/bin/python -m pytest -q -m interpreted -p no:xdist \
+	    plugins/ascend_npu/tests
+
+sanitize: $(CPU_STAMP) ## the kit on the C++ kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer; a long build
+	plugins/cpu/sanitize.sh $(BIN) $(ARGS)
+
+# Kernels alone, without Python, and the program that compares what every set gives with what `scalar` gives.
+COMPARE_SETS = $(BIN)/cmake -S plugins/cpu -B plugins/cpu/build/$@ -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+    -DCMAKE_BUILD_TYPE=Release -DSTATEHAL_KERNELS_ONLY=ON
+
+sets: $(STAMP) ## the C++ kernels of every instruction set of this machine beside `scalar`, minutes to build; ARGS=20 for more calls
+	$(COMPARE_SETS)
+	$(BIN)/ninja -C plugins/cpu/build/sets
+	plugins/cpu/build/sets/compare_sets $(ARGS)
+
+neon: $(STAMP) ## the same for AArch64, under qemu-aarch64 where it is there; needs aarch64-linux-gnu-g++
+	$(COMPARE_SETS) -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++
+	$(BIN)/ninja -C plugins/cpu/build/neon
+	@qemu=$$(command -v qemu-aarch64 || command -v qemu-aarch64-static); \
+	if [ -n "$$qemu" ]; then $$qemu plugins/cpu/build/neon/compare_sets $(ARGS); \
+	else echo "no qemu-aarch64: compiled for AArch64, but not run (fix: install qemu-user)"; fi
+
+kernels: $(STAMP) ## Ascend's kernels through triton-ascend and bishengir-compile, in an environment of its own
 	$(BIN)/python $(ASCEND)/environment.py .venv-triton-ascend \
 	    triton-ascend==3.2.0 ascendnpu-ir==1.2.0 pybind11 'numpy<2.4'
 	.venv-triton-ascend/bin/python $(ASCEND)/lower_kernels.py .venv-triton-ascend/lowered
