@@ -48,7 +48,8 @@ uint64_t read(const char* from, int64_t size) {
 bool near(double one, double other, Dtype dtype) {
   const double steps = dtype == Dtype::float32 ? 0x1p-21 : dtype == Dtype::bfloat16 ? 0x1p-7 : 0x1p-10;
   const double smallest = dtype == Dtype::float16 ? 0x1p-24 : 4e-37;
-  return one == other || std::fabs(one - other) <= steps * std::fabs(other) + smallest;
+  if (std::isinf(one) || std::isinf(other)) return one == other;
+  return std::fabs(one - other) <= steps * std::fabs(other) + smallest;
 }
 
 bool agree(uint64_t one, uint64_t other, Dtype dtype, Agree wanted) {
@@ -83,8 +84,8 @@ uint64_t Case::bits() {
   return x ^ x >> 31;
 }
 
-int64_t Case::each(const char* name, int64_t count) {
-  const int64_t value = rest_ % count;
+int64_t Case::each(const char* name, int64_t first, int64_t last) {
+  const int64_t count = last - first + 1, value = first + rest_ % count;
   rest_ /= count;
   return pick(name, value, value);
 }
@@ -182,7 +183,7 @@ std::string Case::difference(const Case& expected, bool same_silu) const {
       char text[128];
       std::snprintf(text, sizeof(text), " %lld is 0x%llx, expected 0x%llx", static_cast<long long>((at - start) / size),
                     static_cast<unsigned long long>(got), static_cast<unsigned long long>(known));
-      return name + text + " (" + drawn_ + ")";
+      return name + text + "; " + drawn_;
     }
     return "";
   };

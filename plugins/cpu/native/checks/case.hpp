@@ -26,23 +26,24 @@ class Case {
  public:
   explicit Case(int64_t number);
 
-  // 0 to `count` - 1, so that consecutive cases have all combinations of what is asked for first.
-  int64_t each(const char* name, int64_t count);
-  // `first` to `last`.
+  // `first` to `last`, so that consecutive cases have all combinations of what is asked for first.
+  int64_t each(const char* name, int64_t first, int64_t last);
+  // `first` to `last`, any.
   int64_t pick(const char* name, int64_t first, int64_t last);
   bool coin(const char* name) { return pick(name, 0, 1); }
   int64_t one_of(const char* name, std::initializer_list<int64_t> values);
   // The numbers from 0 on in any order.
   std::vector<int64_t> shuffled(int64_t count);
 
-  // Memory of its own, of any bytes, with guards around it; at a multiple of 64 bytes, or of the element's size.
+  // Memory of its own, of any bytes, with guards around it; at a multiple of 64 bytes, or of the element's size. `name` is
+  // that of an element, or with elements of a byte.
   char* bytes(const char* name, int64_t bytes, Dtype dtype = Dtype::uint8, Agree agree = Agree::bits, bool at_line = false);
   // The same of `count` floating elements: subnormal ones, infinities and NaN are none, some or many; all bytes of others.
   char* elements(const char* name, Dtype dtype, int64_t count, Agree agree = Agree::bits, bool at_line = false);
   // Ids with these values, int32 or int64, side by side or not.
   Ids ids(const char* name, const std::vector<int64_t>& values, bool wide, int64_t stride);
   Ids ids(const char* name, const std::vector<int64_t>& values);
-  // Of `count` ids, distinct ones of [0, end) with some of no row among them, as a token's or a page's may be.
+  // `count` distinct ids of [0, end), or of nothing for some of them where there may be strangers.
   std::vector<int64_t> some_of(int64_t count, int64_t end, bool strangers);
 
   // The first difference to `expected`, with all that was drawn; empty where they agree.

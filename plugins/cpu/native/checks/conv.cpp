@@ -11,8 +11,8 @@ constexpr Dtype WINDOWS[PAIRS] = {Dtype::float32, Dtype::bfloat16, Dtype::float1
 const ConvKernels& kernels() { STATEHAL_PICK(conv_kernels) }
 
 void tile_of(Case& one, bool apart) {
-  const int64_t pair = one.each("pair", PAIRS), width = MIN_WIDTH + one.each("width less 2", MAX_WIDTH - MIN_WIDTH + 1);
-  const int64_t tokens = 1 + one.each("tokens less 1", apart ? MAX_APART : MAX_TILE);
+  const int64_t pair = one.each("pair", 0, PAIRS - 1), width = one.each("width", MIN_WIDTH, MAX_WIDTH);
+  const int64_t tokens = one.each("tokens", 1, apart ? MAX_APART : MAX_TILE);
   Tile tile{};
   tile.tokens = static_cast<int>(tokens);
   tile.silu = one.coin("silu");
@@ -34,7 +34,8 @@ void tile_of(Case& one, bool apart) {
     void* input = const_cast<void*>(tile.rows[apart ? t * width + width - 1 : width - 1 + t]);
     void* oldest = const_cast<void*>(tile.rows[apart ? t * width : 0]);
     tile.outs[t] = in_place ? input : one.elements("output", INPUTS[pair], tile.end, computed, tile.stream);
-    if (keeps) tile.keeps[t] = over_oldest ? oldest : one.elements("kept", WINDOWS[pair], tile.end, Agree::bits, tile.stream_keeps);
+    if (over_oldest) tile.keeps[t] = oldest;
+    else if (keeps) tile.keeps[t] = one.elements("kept", WINDOWS[pair], tile.end, Agree::bits, tile.stream_keeps);
   }
   const int64_t blocks = (tile.end + TAPS_BLOCK - 1) / TAPS_BLOCK;
   tile.taps = reinterpret_cast<const float*>(one.elements("taps", Dtype::float32, blocks * (width + 1) * TAPS_BLOCK));
@@ -48,7 +49,7 @@ void conv_chain(Case& one) { tile_of(one, false); }
 void conv_apart(Case& one) { tile_of(one, true); }
 
 void conv_keep(Case& one) {
-  const int64_t pair = one.each("pair", PAIRS), count = one.each("elements", 40);
+  const int64_t pair = one.each("pair", 0, PAIRS - 1), count = one.each("elements", 0, 39);
   char* to = one.elements("kept", WINDOWS[pair], count);
   kernels().keep[pair](to, one.elements("inputs", INPUTS[pair], count), count);
 }

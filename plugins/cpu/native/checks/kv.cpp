@@ -33,7 +33,8 @@ struct Field {
   Field(Case& one, Dtype dtype, int64_t heads, int64_t elements, int64_t part, Agree agree) {
     const int64_t size = size_of(dtype);
     rows.size = size, rows.heads = heads, rows.dense = one.coin("dense rows");
-    rows.run = rows.dense ? elements * size : size * std::gcd(part, one.one_of("elements of a run", {1, 2, 4, 8, 16, 32, 33, 0}));
+    const int64_t run = std::gcd(part, one.one_of("elements of a run", {1, 2, 4, 8, 16, 32, 33, 0}));
+    rows.run = size * (rows.dense ? elements : run);
     rows.runs = elements * size / rows.run;
     const int64_t apart = rows.run + (rows.dense ? 0 : size * one.pick("gap in rows", 0, 2));
     for (int64_t place : one.shuffled(rows.runs)) offsets.push_back(place * apart);
@@ -49,7 +50,7 @@ struct Field {
   Field(const Field&) = delete;
 };
 
-// Tokens, heads and dim of a drawn tensor, in memory that may have more between them.
+// Elements [tokens, heads, dim], in memory that may have more between tokens and heads.
 Heads heads_of(Case& one, const char* name, Dtype dtype, int64_t tokens, int64_t heads, int64_t dim, Agree agree = Agree::bits) {
   const int64_t s_head = dim + one.pick("gap between heads", 0, 1), s_token = heads * s_head + one.pick("gap between tokens", 0, 1);
   const int64_t size = size_of(dtype);
@@ -59,7 +60,7 @@ Heads heads_of(Case& one, const char* name, Dtype dtype, int64_t tokens, int64_t
 // Storage, and what is stored in it: as it is, or rounded to one byte.
 struct Pair {
   Dtype stored, given;
-  Pair(Case& one, bool computed) : stored(STORED[one.each("stored as", 8)]), given(WIDE[one.each("given as", 3)]) {
+  Pair(Case& one, bool computed) : stored(STORED[one.each("stored as", 0, 7)]), given(WIDE[one.each("given as", 0, 2)]) {
     if (computes(stored) || (!computed && one.pick("as it is", 0, 7) == 0)) given = stored;
   }
 };
@@ -145,17 +146,19 @@ void kv_write_latent(Case& one) {
   const Pair pair(one, turned || call.norm.data);
   Place rows(one, pair, tokens, 1, rank + width, std::gcd(rank, width), Agree::numbers, false);
   if (turned) call.angles = angles_of(one, tokens, width, false);
-  call.content = heads_of(one, "content", pair.given, tokens, 1, rank), call.key = heads_of(one, "key", pair.given, tokens, 1, width);
+  call.content = heads_of(one, "content", pair.given, tokens, 1, rank);
+  call.key = heads_of(one, "key", pair.given, tokens, 1, width);
   call.rows = rows.to, call.stream = one.coin("stream");
   in_parts(one, kernels().write_latent, call, tokens);
 }
 
 void kv_move(Case& one) {
-  const Dtype dtype = STORED[one.each("stored as", 8)];
+  const Dtype dtype = STORED[one.each("stored as", 0, 7)];
   const int64_t heads = one.pick("heads", 1, 3), dim = one.pick("dim", 1, 70), tokens = one.pick("tokens", 0, 16);
   const Field field(one, dtype, heads, heads * dim, dim, Agree::bits);
   const Rows& rows = field.rows;
-  const Ids to = one.ids("to", one.some_of(tokens, rows.count, true)), from = one.ids("from", one.some_of(tokens, rows.count, true));
+  const Ids to = one.ids("to", one.some_of(tokens, rows.count, true));
+  const Ids from = one.ids("from", one.some_of(tokens, rows.count, true));
   const std::vector<int64_t> slots = overwritten(to, from, tokens, rows.first, rows.count);
   char* stash = one.bytes("byte of the stash", tokens * rows.run * rows.runs);
   kernels().move({&rows, field.base, to, from, slots.data(), stash, tokens});

@@ -53,13 +53,15 @@ int64_t differing(int64_t times) {
       for (size_t n = 0; n < sets.size(); ++n) {
         const std::string text = done(isa_name(sets[n]), check.call, number).difference(expected, same_silu(sets[n]));
         if (text.empty() || differ[n]++ != before[n]) continue;
-        std::printf("%s, %s, call %lld: %s\n", isa_name(sets[n]), check.name, static_cast<long long>(number), text.c_str());
+        const long long which = static_cast<long long>(number);
+        std::printf("%s, %s %lld: %s\n", isa_name(sets[n]), check.name, which, text.c_str());
       }
     }
   }
-  std::printf("scalar, %lld calls, digest %016llx\n", static_cast<long long>(calls), static_cast<unsigned long long>(digest));
+  std::printf("scalar: %lld calls, the digest of their results is %016llx\n", static_cast<long long>(calls),
+              static_cast<unsigned long long>(digest));
   for (size_t n = 0; n < sets.size(); ++n) {
-    std::printf("%s differs from it in %lld\n", isa_name(sets[n]), static_cast<long long>(differ[n]));
+    std::printf("%s: %lld of them differ from scalar\n", isa_name(sets[n]), static_cast<long long>(differ[n]));
   }
   return std::accumulate(differ.begin(), differ.end(), int64_t{0});
 }

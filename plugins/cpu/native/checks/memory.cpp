@@ -15,7 +15,7 @@ const MemoryKernels& kernels() { STATEHAL_PICK(memory_kernels) }
 void on_rows(Case& one, void (*kernel)(const RowsCall&, int64_t, int64_t)) {
   RowsCall call{};
   int64_t sizes[3], view_strides[3], rows_strides[3];
-  call.axes = one.each("axes", 4);
+  call.axes = one.each("axes", 0, 3);
   call.run = call.bytes = one.pick("run", 1, one.coin("long runs") ? 600 : 24);
   int64_t view_row = call.run + one.pick("gap in the view", 0, 8), row = call.run + one.pick("gap in a row", 0, 8);
   for (int64_t axis = call.axes - 1; axis >= 0; --axis) {
@@ -37,15 +37,18 @@ void on_rows(Case& one, void (*kernel)(const RowsCall&, int64_t, int64_t)) {
 
 void memory_translate(Case& one) {
   TranslateCall call{};
-  const bool wide = one.each("int64 ids", 2), shifts = one.each("shift", 2), looks_up = one.each("table", 2);
-  const int64_t forms = 1 + one.each("forms less 1", 3), ids = one.pick("ids", 0, 100);
+  const bool wide = one.each("int64 ids", 0, 1), shifts = one.each("pages of a power of two", 0, 1);
+  const bool looks_up = one.each("table", 0, 1);
+  const int64_t forms = one.each("forms", 1, 3), ids = one.pick("ids", 0, 100);
   call.shift = shifts ? static_cast<int>(one.pick("shift", 0, 7)) : -1;
   call.page = shifts ? int64_t{1} << call.shift : one.one_of("page", {3, 5, 12, 100});
   call.entries = one.pick("entries", 1, 50);
   if (looks_up) {
     call.s_table = one.pick("stride of the table", 1, 2);
     std::vector<int64_t> entries(static_cast<size_t>(call.entries * call.s_table + 1));
-    for (int64_t page = 0; page < call.entries; ++page) entries[static_cast<size_t>(page * call.s_table)] = one.pick("entry", 0, 5000);
+    for (int64_t page = 0; page < call.entries; ++page) {
+      entries[static_cast<size_t>(page * call.s_table)] = one.pick("entry", 0, 5000);
+    }
     call.table = static_cast<const int64_t*>(one.ids("entry of the table", entries, true, 1).data);
   }
   std::vector<int64_t> values;
@@ -56,7 +59,7 @@ void memory_translate(Case& one) {
   call.ids = one.ids("id", values, wide, dense ? 1 : 2);
   Form to[3];
   for (int64_t n = 0; n < forms; ++n) {
-    const bool in_place = forms == 1 && one.coin("in place"), wide_form = one.coin("int64 out") == wide || in_place ? wide : !wide;
+    const bool in_place = forms == 1 && one.coin("in place"), wide_form = in_place ? wide : one.coin("int64 out");
     const int64_t stride = dense || !in_place ? 1 : 2, size = wide_form ? 8 : 4;
     void* out = in_place ? const_cast<void*>(call.ids.data)
                          : one.bytes("translated id", ids * stride * size, wide_form ? Dtype::int64 : Dtype::int32);
