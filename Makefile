@@ -97,7 +97,7 @@ sanitize: $(CPU_STAMP) ## the kit on the C++ kernels, built with AddressSanitize
 COMPARE_SETS = $(BIN)/cmake -S plugins/cpu -B plugins/cpu/build/$@ -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
     -DCMAKE_BUILD_TYPE=Release -DSTATEHAL_KERNELS_ONLY=ON
 
-sets: $(STAMP) ## the C++ kernels of every instruction set of this machine beside `scalar`, minutes to build; ARGS=20 for more calls
+sets: $(STAMP) ## the C++ kernels of every instruction set of this machine beside `scalar`; minutes to build
 	$(COMPARE_SETS)
 	$(BIN)/ninja -C plugins/cpu/build/sets
 	plugins/cpu/build/sets/compare_sets $(ARGS)
@@ -108,22 +108,6 @@ neon: $(STAMP) ## the same for AArch64, under qemu-aarch64 where it is there; ne
 	@qemu=$$(command -v qemu-aarch64 || command -v qemu-aarch64-static); \
 	if [ -n "$$qemu" ]; then $$qemu plugins/cpu/build/neon/compare_sets $(ARGS); \
 	else echo "no qemu-aarch64: compiled for AArch64, but not run (fix: install qemu-user)"; fi
-
-kernels: $(STAMP) ## Ascend's kernels through triton-ascend and bishengir-compile, in an environment of its own
-	$(BIN)/python $(ASCEND)/environment.py .venv-triton-ascend \
-	    triton-ascend==3.2.0 ascendnpu-ir==1.2.0 pybind11 'numpy<2.4'
-	.venv-triton-ascend/bin/python $(ASCEND)/lower_kernels.py .venv-triton-ascend/lowered
-	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 .venv-triton-ascend/bin/python -m pytest -q -m interpreted -p no:xdist \
-	    plugins/ascend_npu/tests
-
-sanitize: $(CPU_STAMP) ## the kit on the C++ kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer; a long build
-	plugins/cpu/sanitize.sh $(BIN) $(ARGS)
-
-neon: $(STAMP) ## the C++ kernels cross-compiled for AArch64; needs aarch64-linux-gnu-g++
-	$(BIN)/cmake -S plugins/cpu -B plugins/cpu/build/neon -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	    -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
-	    -DCMAKE_BUILD_TYPE=Release -DSTATEHAL_KERNELS_ONLY=ON
-	$(BIN)/ninja -C plugins/cpu/build/neon
 
 kernels: $(STAMP) ## every Triton kernel compiled for nine GPUs, most of an hour: docs/kernels.md; ARGS=--quick
 	mkdir -p docs/compile && $(BIN)/statehal-triton-ops compile --summary $(ARGS) > docs/compile/summary.json
