@@ -38,7 +38,8 @@ void tile_of(Case& one, bool apart) {
     else if (keeps) tile.keeps[t] = one.elements("kept", WINDOWS[pair], tile.end, Agree::bits, tile.stream_keeps);
   }
   const int64_t blocks = (tile.end + TAPS_BLOCK - 1) / TAPS_BLOCK;
-  tile.taps = reinterpret_cast<const float*>(one.elements("taps", Dtype::float32, blocks * (width + 1) * TAPS_BLOCK));
+  tile.narrow = one.coin("narrow");
+  tile.taps = one.elements("taps", tile.narrow ? Dtype::bfloat16 : Dtype::float32, blocks * (width + 1) * TAPS_BLOCK);
   (apart ? kernels().apart : kernels().tile)[pair][width - MIN_WIDTH](tile);
   kernels().finish();
 }
