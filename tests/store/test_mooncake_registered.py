@@ -178,7 +178,7 @@ def test_a_get_that_was_given_up_keeps_the_memory_until_it_has_come_back() -> No
     assert wait_until(lambda: bool(all(store.exists(refs)))), "the store does not come back"
     outcomes = target.registered.get(target.items)
     assert reasons(outcomes) == ["busy"] * 4
-    assert outcomes[0].detail == "a call that was given up has not come back, and may still use this memory"
+    assert outcomes[0].detail == "a call that has not come back, or that gave up a transfer, may still use this memory"
     assert target.memory == before, "memory that a late call may write is written by another"
     assert read(store, refs) == ["right"] * 4, "all lanes are taken by one call"
     go_on.set()

@@ -13,7 +13,7 @@ from statehal.portability.offload.rank_pool import RankPool
 from statehal.portability.offload.staging import HostBuffer
 from statehal.portability.offload.transfer import Block, summed
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
-from statehal.portability.store.protocol import BlockStore, PartRef
+from statehal.portability.store.protocol import BlockStore, PartRef, RegisteredMemory
 
 logger = logging.getLogger("statehal")
 
@@ -55,7 +55,7 @@ class Copier:
         """Store what ``copy_out`` copied to the block's buffer."""
         assert block.buffer is not None, "it was copied"
         items = self._own_parts(block, block.buffer.memory)
-        outcomes = answers("put", (block.buffer.registered or self._store).put(items), items)
+        outcomes = answers("put", self._mover(block.buffer).put(items), items)
         self._metrics.add("bytes", "stored", _bytes(items, outcomes))
         return next((one for one in outcomes if not one), DONE)
 
@@ -72,7 +72,7 @@ class Copier:
             counts.append(len(refs))
             items += share.items(block.key, buffer.memory, range(len(refs)))
         try:
-            outcomes = answers("get", (buffer.registered or self._store).get(items), items)
+            outcomes = answers("get", self._mover(buffer).get(items), items)
         except BaseException as error:  # the tokens are to be zeroed all the same
             outcomes = [failed("get", block, error)] * len(items)
         self._metrics.add("bytes", "loaded", _bytes(items, outcomes))
@@ -104,6 +104,9 @@ class Copier:
         for share, *_ in block.pieces:
             items += share.items(block.key, buffer, share.turns(block.number))
         return items
+
+    def _mover(self, buffer: HostBuffer) -> RegisteredMemory | BlockStore:
+        return self._store if buffer.registered is None else buffer.registered
 
     def _on_device(self, buffer: Tensor) -> Tensor:
         """Where objects are gathered: the host buffer itself, or a buffer of this worker on the pool's device."""

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from statehal.errors import ArgumentError, OffloadError
 from statehal.pool import Pages
@@ -15,11 +15,11 @@ from statehal.portability.offload.metrics import Metrics
 from statehal.portability.offload.planning import Plan, require_prefix
 from statehal.portability.offload.prefix import Prefix
 from statehal.portability.offload.rank_pool import RankPool
-from statehal.portability.offload.staging import Staging
+from statehal.portability.offload.staging import Staging, register_of
 from statehal.portability.offload.transfer import Block, Load, Transfer
 from statehal.portability.offload.workers import Workers
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
-from statehal.portability.store.protocol import BlockStore, PartRef, RegisteringStore
+from statehal.portability.store.protocol import BlockStore, PartRef
 
 WhenFull = Literal["block", "refuse"]
 
@@ -65,10 +65,7 @@ class Offloader:
         self.pool = pool
         self._store, self._max_queued, self._when_full = store, max_queued, when_full
         self._metrics = Metrics()
-        # of its own class: what a wrapper merely hands on would go around that wrapper
-        registers = issubclass(type(store), RegisteringStore)
-        register = cast(RegisteringStore, store).register if registers else None
-        self._staging = Staging(pool.hal.memory.alloc_pinned, pool.block_bytes, host_bytes, register)
+        self._staging = Staging(pool.hal.memory.alloc_pinned, pool.block_bytes, host_bytes, register_of(store))
         self._thread = threading.get_ident()
         self._closed = False
         self._loading: list[tuple[Load, list[Lease]]] = []
@@ -181,7 +178,7 @@ class Offloader:
         self._begin()
 
     def close(self, *, drain: bool = True) -> None:
-        """End the workers, and give back all pages and host memory.
+        """End the workers, and give back all pages and host memory, of which each buffer may wait for the store.
 
         A second call does nothing, unless the first was interrupted while it waited: then it goes on, or abandons.
 

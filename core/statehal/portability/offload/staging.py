@@ -1,12 +1,12 @@
 """Host buffers of one size, made once and used again: what is copied on its way to and from a store."""
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple, cast
 
 from torch import Tensor
 
 from statehal.errors import ArgumentError
-from statehal.portability.store.protocol import RegisteredMemory
+from statehal.portability.store.protocol import BlockStore, RegisteredMemory, RegisteringStore
 
 Register = Callable[[Tensor], RegisteredMemory]
 
@@ -25,7 +25,10 @@ class HostBuffer(NamedTuple):
     @property
     def idle(self) -> bool:
         """Whether it can hold another block: no call of the store that was given up may still touch it."""
-        return self.registered is None or self.registered.idle
+        try:
+            return self.registered is None or bool(self.registered.idle)
+        except Exception:  # a store that cannot say may still touch it
+            return False
 
 
 class Staging:
@@ -90,8 +93,26 @@ class Staging:
         else:
             self._given.append(buffer)
 
-    def clear(self) -> list[RegisteredMemory]:
-        """Give up all buffers that were given back; returns those that the store is to release."""
-        given, self._given = self._given, []
-        self.made -= len(given)
-        return [buffer.registered for buffer in given if buffer.registered is not None]
+    def clear(self) -> Iterator[RegisteredMemory]:
+        """Give up all buffers that were given back, each once the caller has had the store release it."""
+        while self._given:
+            if (registered := self._given[-1].registered) is not None:
+                yield registered
+            self._given.pop()
+            self.made -= 1
+
+
+def register_of(store: BlockStore) -> Register | None:
+    """A store's ``register``, where memory that it registers does as the store's own ``put`` and ``get`` do.
+
+    Not what a wrapper merely hands on, nor what a class inherits that has another ``put`` or ``get``: that would go
+    around them.
+    """
+    kind = type(store)
+
+    def depth(name: str) -> int:
+        return next(at for at, base in enumerate(kind.__mro__) if name in vars(base))
+
+    if not issubclass(kind, RegisteringStore) or depth("register") > min(depth("put"), depth("get")):
+        return None
+    return cast(RegisteringStore, store).register

@@ -10,6 +10,9 @@ from statehal.portability.store.outcome import Outcome, Reason, missed
 TOO_SHORT = -600
 """Invalid parameters: of a read, memory that is shorter than the value."""
 BEING_WRITTEN = -703
+TRANSFER_FAILED = -800
+TRANSFER_S = 60.0
+"""The client itself gives a transfer up after so long: it answers ``TRANSFER_FAILED``, and what moves bytes goes on."""
 NOT_THERE = (-704, -710, -712)
 _ABSENT = (BEING_WRITTEN, *NOT_THERE)  # what is still being written is not there yet
 _FULL = (-200,)
@@ -24,7 +27,7 @@ _MEANINGS = {
     -706: "in use",
     -707: "its lease ended while it was read",
     -708: "being replicated",
-    -800: "the transfer failed",
+    TRANSFER_FAILED: "the transfer failed",
     -900: "the master cannot be reached",
     -901: "the master does not answer",
     -1010: "not available at the moment",

@@ -5,6 +5,9 @@ import weakref
 from statehal.portability.store.buffers import address
 from statehal.portability.store.mooncake_client import CallFailed, MooncakeClient
 
+_kept: "weakref.WeakKeyDictionary[MooncakeClient, list[object]]" = weakref.WeakKeyDictionary()
+"""Memory that clients have not let go of: as long as they live it is theirs, and its address nobody else's."""
+
 
 class ClientMemory:
     """Memory and the client that it is registered with, which is the last one that asked for it.
@@ -50,5 +53,9 @@ class ClientMemory:
 
 
 def _unregister(client: MooncakeClient, pointer: int, *memory: object) -> None:
-    """Take memory from a client; until then it may not be anybody else's."""
-    client.unregister_buffer(pointer)
+    """Take memory from a client; until then it may not be anybody else's.
+
+    A client whose metadata server is away does not let go, then or later, and registers nothing else at that address.
+    """
+    if client.unregister_buffer(pointer):
+        _kept.setdefault(client, []).append(memory)

@@ -1,6 +1,7 @@
 """Memory of a caller from which, and into which, Mooncake moves parts without a copy."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
@@ -9,7 +10,7 @@ from typing import TypeAlias
 from statehal.errors import ArgumentError
 from statehal.portability.store import mooncake_calls as calls
 from statehal.portability.store.buffers import BufferLike, address, byte_view
-from statehal.portability.store.mooncake_client import TOO_SHORT, MooncakeClient, coded
+from statehal.portability.store.mooncake_client import TOO_SHORT, TRANSFER_FAILED, TRANSFER_S, MooncakeClient, coded
 from statehal.portability.store.mooncake_jobs import Item
 from statehal.portability.store.mooncake_lane import Lane
 from statehal.portability.store.mooncake_memory import ClientMemory
@@ -25,7 +26,8 @@ Move: TypeAlias = "Callable[[Items, InPlace], list[Outcome]]"
 class InPlace:
     """Moves parts from and to where they lie, as values of one piece, which the client does faster than of two.
 
-    One call at a time: while one that was given up has not come back, there is no other.
+    One call at a time: while one that was given up has not come back, there is no other. After a get of which the
+    client itself has given up a transfer there is none any more, because nothing tells when that ends.
     """
 
     call_bytes = 64 << 20
@@ -34,7 +36,7 @@ class InPlace:
     def __init__(self, memory: ClientMemory) -> None:
         self._memory = memory
         self._lock = threading.Lock()
-        self._taken = False
+        self._taken = self._lost = False
         self._released: Callable[[], None] | None = None
 
     @property
@@ -90,7 +92,7 @@ class InPlace:
     def get(self, group: Sequence[Item], client: MooncakeClient, lane: Lane) -> Callable[[], list[int]]:
         """A call that reads parts."""
         self._take()
-        return partial(self._call, client, lambda: calls.get(client, *_values(group)))
+        return partial(self._call, client, partial(self._read, client, group))
 
     def taken(self, group: Sequence[Item], answer: list[int]) -> Iterator[Outcome | None]:
         """Check parts where they lie; one of another length or header is for ``read`` to judge."""
@@ -105,6 +107,13 @@ class InPlace:
         end = item.pointer - self._memory.pointer + len(item.view)
         return self._memory.view[end - item.form.file_bytes : end]
 
+    def _read(self, client: MooncakeClient, group: Sequence[Item]) -> list[int]:
+        begun = time.monotonic()
+        codes = calls.get(client, *_values(group))
+        # what a late transfer reads of a put shows in its checksum; what it writes here would come after the check
+        self._lost = TRANSFER_FAILED in codes and time.monotonic() - begun >= TRANSFER_S
+        return codes
+
     def _call(self, client: MooncakeClient, call: Callable[[], list[int]]) -> list[int]:
         try:
             self._memory.register(client)
@@ -114,16 +123,22 @@ class InPlace:
 
     def _take(self) -> None:
         with self._lock:
+            if self._released is not None:
+                raise Occupied("this memory was released meanwhile")
             if self._taken:
-                raise Occupied("a call that was given up has not come back, and may still use this memory")
+                raise Occupied("a call that has not come back, or that gave up a transfer, may still use this memory")
             self._taken = True
 
     def _give(self) -> None:
         with self._lock:
-            self._taken = False
             forget = self._released
-        if forget is not None:
-            forget()
+            if self._lost or forget is None:
+                self._taken = self._lost
+                return
+        try:
+            forget()  # first: who finds the memory idle may give it away
+        finally:
+            self._taken = False
 
 
 def _values(group: Sequence[Item]) -> tuple[list[str], list[int], list[int]]:

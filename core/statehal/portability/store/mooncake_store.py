@@ -95,7 +95,8 @@ class MooncakeStore:
         self._lanes = [Lane(lane_bytes) for _ in range(lanes)]
         self._workers = Workers(self._lanes, wait_s, of_a_batch=1)  # two take turns at the client: that is no faster
         self._memories: set[ClientMemory] = set()
-        self._memories_lock = threading.Lock()  # held to take memory from a client, lest that is closed meanwhile
+        # held, perhaps for long, to take memory from a client, lest that is closed meanwhile; not to add to the set
+        self._memories_lock = threading.Lock()
         self._connection = Connection(connect, master, retry_s)
         self._forms = Forms(checked=True)
         self._tally = Tally()
@@ -150,8 +151,7 @@ class MooncakeStore:
     def register(self, memory: BufferLike) -> MooncakeMemory:
         """As ``RegisteringStore.register``; the client is told of the memory by the first call that uses it."""
         made = MooncakeMemory(memory, self._put_in_place, self._get_in_place, self._forget)
-        with self._memories_lock:
-            self._memories.add(made.memory)
+        self._memories.add(made.memory)
         return made
 
     def delete(self, refs: Sequence[PartRef]) -> list[Outcome]:
@@ -176,7 +176,7 @@ class MooncakeStore:
             for lane in self._lanes:
                 lane.release()
             with self._memories_lock:
-                for memory in self._memories:
+                for memory in tuple(self._memories):
                     memory.release()
             client.close()
 
