@@ -1,13 +1,16 @@
 """The real engine loses its master, by a kill and by silence, and the store gets over it by itself."""
 
+import gc
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from statehal.portability.store import head_bytes
 from store.mooncake_cluster import Cluster, cluster, require_mooncake
 from store.placing import Placed
 from store.programs import environ
@@ -120,6 +123,32 @@ def test_registered_memory_outlives_a_master_that_is_silent_and_one_that_is_kill
         assert wait_until(lambda: read(store, others) == ["right"] * 4)
         for side in (source, target):
             side.registered.release()
+
+
+def test_memory_that_is_released_without_a_metadata_server_is_kept_from_other_uses(made: Cluster) -> None:
+    """The client then refuses whatever overlaps it, for ever: freed, its address would soon be another buffer's."""
+
+    class Memory(bytearray):
+        pass
+
+    with made.store(retry_s=0.2) as store:
+        (ref, *_) = refs = MADE.block(0)
+        room = head_bytes(ref.namespace, ref.part)
+        memory = Memory(room + ref.part.nbytes)
+        ended, registered = weakref.ref(memory), store.register(memory)
+        assert all(registered.put([(ref, memoryview(memory)[room:])]))
+        made.kill_master()
+        registered.release()
+        made.start_master()
+        del registered
+        del memory
+        gc.collect()
+        assert ended() is not None
+        other = Placed(store, refs).fill([payload(ref) for ref in refs])
+        assert wait_until(lambda: all(other.registered.put(other.items)))
+    del store
+    gc.collect()
+    assert wait_until(lambda: ended() is None), "it is kept when the client is gone"
 
 
 def test_a_store_that_starts_before_its_master_finds_it_later(made: Cluster) -> None:

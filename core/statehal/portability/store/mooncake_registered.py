@@ -178,5 +178,8 @@ class MooncakeMemory:
         return self._get(items, self._in_place)
 
     def release(self) -> None:
-        """As ``RegisteredMemory.release``; it may take seconds where the master is gone."""
+        """As ``RegisteredMemory.release``; where the metadata server is gone it may take seconds.
+
+        The memory then stays the client's as long as that lives, and cannot be registered with it again.
+        """
         self._in_place.release(partial(self._forget, self.memory))

@@ -74,7 +74,7 @@ class RegisteredMemory(Protocol):
 
     Before each payload there is room for the header of its part, ``head_bytes(namespace, part)`` bytes; what they hold
     is overwritten by both methods, and nothing else that lies beside payloads. One call at a time uses the memory. One
-    that was given up, because no answer came in time, may read and write these bytes until it comes back: while the
+    that was given up, because no answer came in time, may read and write these bytes until it has ended: while the
     memory is not ``idle``, its bytes are nobody else's, and every item that would be moved is ``BUSY``.
     """
 
