@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statehal.portability.store import MooncakeStore, PartRef, mooncake_registered
+from statehal.portability.store import MooncakeStore, PartRef, mooncake_registered, part_memory
 from statehal.portability.store.mooncake_registered import InPlace
 from store.fake_mooncake import FakeMooncake
 from store.placing import Placed
@@ -112,7 +112,7 @@ def test_memory_that_is_released_between_two_calls_of_a_batch_is_used_no_more(mo
     assert all(store.put(items(refs)))
     target = Placed(store, refs)
     monkeypatch.setattr(InPlace, "call_bytes", 1)
-    check = mooncake_registered.check_part
+    check = part_memory.check_part
 
     def released(*arguments: Any) -> Any:
         target.registered.release()

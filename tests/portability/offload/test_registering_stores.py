@@ -54,7 +54,9 @@ class Registering(HeldStore):
         return Handle(self)
 
 
-def test_a_store_that_cannot_say_whether_memory_is_idle_costs_blocks_and_no_thread() -> None:
+def test_a_store_that_cannot_say_whether_memory_is_idle_costs_blocks_and_no_thread(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     store, made = Registering(), host(["full"])
     pages = made.pool.alloc(4 * N)
     made.pool.flush()
@@ -64,6 +66,7 @@ def test_a_store_that_cannot_say_whether_memory_is_idle_costs_blocks_and_no_thre
         assert transfer.wait(60)
         assert [one.reason for one in transfer.results if one is not None] == [None, *[Reason.BUSY] * 3]
         assert offload.counts()["host"]["used_bytes"] == made.rank.block_bytes
+        assert "ConnectionError: nobody to ask" in caplog.text
         store.cannot_say = False
         transfer = offload.store(made.rank.prefix(TOKENS), pages)
         assert transfer.wait(60)

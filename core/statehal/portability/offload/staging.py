@@ -1,12 +1,16 @@
 """Host buffers of one size, made once and used again: what is copied on its way to and from a store."""
 
+import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Literal, NamedTuple, cast
 
 from torch import Tensor
 
 from statehal.errors import ArgumentError
 from statehal.portability.store.protocol import BlockStore, RegisteredMemory, RegisteringStore
+
+logger = logging.getLogger("statehal")
 
 Register = Callable[[Tensor], RegisteredMemory]
 
@@ -27,7 +31,9 @@ class HostBuffer(NamedTuple):
         """Whether it can hold another block: no call of the store that was given up may still touch it."""
         try:
             return self.registered is None or bool(self.registered.idle)
-        except Exception:  # a store that cannot say may still touch it
+        except Exception as error:  # then it may
+            with suppress(Exception):
+                logger.error("a store cannot say whether registered memory is idle", exc_info=error)
             return False
 
 

@@ -38,8 +38,9 @@ class _UnderWay(NamedTuple):
 class Workers(Generic[L]):
     """A thread for each lane; one whose call does not come back is missing until it does, and stops no process.
 
-    What a call touches must be its lane's, or its own: it may still run long after its caller was told that it is
-    unanswered. A lane is nobody else's until its call has come back and the answer has been dealt with.
+    What a call touches must be its lane's, or its own, or kept from all others until it has ended: it may still run
+    long after its caller was told that it is unanswered. A lane is nobody else's until its call has come back and the
+    answer has been dealt with.
 
     Args:
         lanes: what calls run in, such as memory that they read into.
