@@ -295,7 +295,11 @@ def test_memory_that_cannot_be_registered_is_an_outcome_and_idle_again() -> None
     client.faults = {"register_buffer": lambda at, nbytes: -600 if at == pointer else None}
     outcomes = source.registered.put(source.items)
     assert reasons(outcomes) == ["failed"] * 4
-    assert outcomes[0].detail == "invalid parameters (code -600)"
+    assert outcomes[0].detail == (
+        f"{len(source.memory):,} bytes of memory cannot be registered: invalid parameters (code -600) (fix: a "
+        "metadata server that answers; a limit of locked memory, ulimit -l, that allows it; memory that is registered "
+        "once)"
+    )
     assert source.registered.idle
     client.faults = {}
     assert all(source.registered.put(source.items))

@@ -126,7 +126,11 @@ def test_memory_that_cannot_be_registered_is_an_outcome() -> None:
     client.faults = {"register_buffer": always(-600)}
     outcomes = opened(client).put(items(MADE.block(0)))
     assert reasons(outcomes) == ["failed"] * 4
-    assert outcomes[0].detail == "invalid parameters (code -600)"
+    assert outcomes[0].detail == (
+        f"{10 << 20:,} bytes of memory cannot be registered: invalid parameters (code -600) (fix: a "
+        "metadata server that answers; a limit of locked memory, ulimit -l, that allows it; memory that is registered "
+        "once)"
+    )
 
 
 def test_what_another_process_is_still_writing_is_not_stored() -> None:

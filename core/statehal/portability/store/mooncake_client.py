@@ -64,9 +64,9 @@ class CallFailed(Exception):
         code: the client's number.
     """
 
-    def __init__(self, code: int) -> None:
+    def __init__(self, code: int, text: str = "") -> None:
         self.code = code
-        super().__init__(meaning(code))
+        super().__init__(text or meaning(code))
 
 
 def meaning(code: int) -> str:

@@ -3,10 +3,21 @@
 import weakref
 
 from statehal.portability.store.buffers import address
-from statehal.portability.store.mooncake_client import CallFailed, MooncakeClient
+from statehal.portability.store.mooncake_client import CallFailed, MooncakeClient, meaning
 
 _kept: "weakref.WeakKeyDictionary[MooncakeClient, list[object]]" = weakref.WeakKeyDictionary()
 """Memory that clients have not let go of: as long as they live it is theirs, and its address nobody else's."""
+
+
+class NotRegistered(CallFailed):
+    """A client did not register memory; inside the store only."""
+
+    def __init__(self, code: int, nbytes: int) -> None:
+        super().__init__(
+            code,
+            f"{nbytes:,} bytes of memory cannot be registered: {meaning(code)} (fix: a metadata server that answers; a "
+            f"limit of locked memory, ulimit -l, that allows it; memory that is registered once)",
+        )
 
 
 class ClientMemory:
@@ -31,13 +42,13 @@ class ClientMemory:
         """Register the memory with this client, and take it from the one before; may wait for both.
 
         Raises:
-            CallFailed: it cannot be registered.
+            NotRegistered: the client refuses it.
         """
         if self._client is client:
             return
         code = client.register_buffer(self.pointer, len(self.view))
         if code:
-            raise CallFailed(code)
+            raise NotRegistered(code, len(self.view))
         former = self._registration
         self._client = client
         self._registration = weakref.finalize(self, _unregister, client, self.pointer, self.view, self._owner)

@@ -23,7 +23,7 @@ from statehal.portability.store.mooncake_client import (
 from statehal.portability.store.mooncake_connection import Connection, Down
 from statehal.portability.store.mooncake_jobs import MOST_PARTS, Copying, Item, Job, Mover, name_of
 from statehal.portability.store.mooncake_lane import Lane, Named
-from statehal.portability.store.mooncake_memory import ClientMemory
+from statehal.portability.store.mooncake_memory import ClientMemory, NotRegistered
 from statehal.portability.store.mooncake_registered import InPlace, Items, MooncakeMemory
 from statehal.portability.store.outcome import DONE, Outcome, Reason, missed
 from statehal.portability.store.protocol import Counts, PartRef
@@ -244,7 +244,7 @@ class MooncakeStore:
             case CallFailed(code=code):
                 if is_gone(code):
                     self._connection.lost(str(error))
-                return coded(operation, code)
+                return missed(Reason.FAILED, str(error)) if isinstance(error, NotRegistered) else coded(operation, code)
             case Unanswered():
                 self._connection.lost(str(error))
                 return missed(Reason.FAILED, str(error))
