@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "tensor.hpp"
@@ -29,6 +30,12 @@ class Stamp {
     if (now.data != data_ || now.dtype != dtype_ || 2 * now.axes != static_cast<int64_t>(sizes_.size())) return false;
     const int64_t* sizes = sizes_.data();
     return std::equal(now.shape, now.shape + now.axes, sizes) && std::equal(now.strides, now.strides + now.axes, sizes + now.axes);
+  }
+
+  int visit(visitproc visit, void* arg) const {
+    Py_VISIT(tensor_.ptr());
+    Py_VISIT(uncounted_.ptr());
+    return 0;
   }
 
  private:
@@ -59,15 +66,41 @@ class Watch {
     return std::all_of(stamps_.begin(), stamps_.end(), [](const Stamp& one) { return one.holds(); });
   }
 
+  int visit(visitproc visit, void* arg) const {
+    for (const Stamp& one : stamps_) {
+      if (const int stopped = one.visit(visit, arg)) return stopped;
+    }
+    return 0;
+  }
+
+  void clear() {
+    const std::vector<Stamp> gone = std::move(stamps_);  // what they hold may ask this again as it goes
+    stamps_.clear();
+  }
+
  private:
   std::vector<Stamp> stamps_;
 };
+
+// A parameter may lead back to whatever watches it, by a method of its module for instance.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Watch>(self)->visit(visit, arg) : 0;
+}
+
+int clear(PyObject* self) {
+  nb::inst_ptr<Watch>(self)->clear();
+  return 0;
+}
+
+PyType_Slot collected[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
 
 }  // namespace
 }  // namespace statehal
 
 void init_watch(nb::module_& m) {
   using statehal::Watch;
-  nb::class_<Watch>(m, "Watch").def("same", &Watch::same);
+  nb::class_<Watch>(m, "Watch", nb::type_slots(statehal::collected)).def("same", &Watch::same);
   m.def("watch", [](const nb::args& tensors) { return nb::object(nb::cast(Watch(tensors)).attr("same")); });
 }

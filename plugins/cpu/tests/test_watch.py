@@ -1,7 +1,9 @@
 """The extension sees the same changes of tensors as ``statehal.hookspecs.prepared.watch``."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -79,3 +81,19 @@ def test_a_watch_keeps_its_tensors(name: str) -> None:
     others = [torch.ones(5) for _ in range(50)]
     assert same()
     del others
+
+
+@pytest.mark.parametrize("name", WATCHES)
+def test_a_weight_that_knows_its_owner_goes_with_it(name: str) -> None:
+    """Engines leave loaders on parameters, methods of the module that holds the weights and what was made of them."""
+
+    class Owner:
+        pass
+
+    owner, weight = Owner(), torch.nn.Parameter(torch.ones(1))
+    owner.same = WATCHES[name](weight)  # type: ignore[attr-defined]
+    weight.loader = owner  # type: ignore[attr-defined]
+    gone = ref(owner)
+    del owner, weight
+    gc.collect()
+    assert gone() is None
