@@ -1,6 +1,7 @@
 """Weights that change after ``prepare``: whatever way they are reloaded, the next call uses them as they are."""
 
 from collections.abc import Callable
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
@@ -132,6 +133,45 @@ def test_what_changes_while_a_value_is_made_is_seen_afterwards() -> None:
     assert prepared.get() == 9.0
     prepared.get()
     assert made == [3.0, 6.0, 9.0]
+
+
+class Letting:
+    """As it goes, another thread comes to the end of what it does."""
+
+    other: Callable[[], None] | None = None
+
+    def __del__(self) -> None:
+        if self.other is not None:
+            self.other()
+
+
+def test_a_value_that_another_thread_made_of_earlier_tensors_is_not_taken_for_theirs() -> None:
+    """One thread has made a value of them as they were, and keeps it while another keeps that of today."""
+    weight, started, go = torch.ones(1), Event(), Event()
+
+    def make(tensor: torch.Tensor) -> tuple[float, Letting]:
+        value = float(tensor), Letting()
+        if value[0] == 2.0:
+            started.set()
+            assert go.wait(60)
+        return value
+
+    prepared = Prepared(make, weight)
+    earlier = Thread(target=prepared.get)
+
+    def end() -> None:
+        go.set()
+        if current_thread() is not earlier:
+            earlier.join(60)
+
+    prepared.get()[1].other = end
+    weight.fill_(2.0)
+    earlier.start()
+    assert started.wait(60)
+    weight.fill_(3.0)
+    prepared.get()
+    end()
+    assert prepared.get()[0] == 3.0
 
 
 def test_a_failure_leaves_no_stale_value_behind() -> None:

@@ -66,13 +66,17 @@ class Prepared(Generic[T]):
         self._make = make
         self._tensors = tensors
         self._watch = watch
-        self._same = watch(*tensors)  # before ``make``, so that ``get`` sees what another thread changes meanwhile
-        self._value = make(*tensors)
+        self._kept = self._made()
 
     def get(self) -> T:
         """The value for the tensors as they are now; what ``make`` raises leaves the earlier value unused."""
-        if not self._same():
-            same = self._watch(*self._tensors)
-            self._value = self._make(*self._tensors)
-            self._same = same
-        return self._value
+        value, same = self._kept
+        if not same():
+            value, _ = self._kept = self._made()
+        return value
+
+    def _made(self) -> "tuple[T, Callable[[], bool]]":
+        # kept as a pair, or a value could stand beside the watch of another thread's; and watched before it is made, so
+        # that ``get`` sees what another thread changes meanwhile
+        same = self._watch(*self._tensors)
+        return self._make(*self._tensors), same
