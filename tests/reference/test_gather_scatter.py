@@ -112,6 +112,10 @@ def test_values_that_are_not_what_lies_in_memory_are_refused() -> None:
         OPS.scatter(view, ids, negated, first=1)
     with pytest.raises(ArgumentError, match=r"out is negated lazily"):
         OPS.gather(view, ids, out=negated)
+    with pytest.raises(ArgumentError, match=r"view is negated lazily"):
+        OPS.gather(negated, ids)
+    with pytest.raises(ArgumentError, match=r"view is negated lazily"):
+        OPS.scatter(negated, ids, torch.ones(2, WIDTH), first=0)
     assert raw(buffer) == before
     OPS.scatter(view, ids, negated.resolve_neg(), first=1)
     assert torch.equal(view[1:3], -torch.ones(2, WIDTH))

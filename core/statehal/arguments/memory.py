@@ -9,6 +9,7 @@ from statehal.errors import ArgumentError
 def require_gather_out(view: Tensor, ids: Tensor, out: Tensor | None) -> None:
     """Refuse ids that do not fit, and an ``out`` that cannot take the rows ``ids`` of ``view``."""
     _require_ids(view, ids, (1, 2))
+    _require_stored("view", view)
     expected = (*ids.shape, *view.shape[1:])
     if out is None:
         return
@@ -20,6 +21,7 @@ def require_gather_out(view: Tensor, ids: Tensor, out: Tensor | None) -> None:
 def require_scatter_rows(view: Tensor, ids: Tensor, rows: Tensor) -> None:
     """Refuse ids that do not fit, and ``rows`` that are not one row of ``view`` for each of ``ids``."""
     _require_ids(view, ids, (1,))
+    _require_stored("view", view)
     expected = (ids.shape[0], *view.shape[1:])
     if tuple(rows.shape) != expected or rows.dtype != view.dtype:
         raise ArgumentError(f"rows is {rows.dtype} {list(rows.shape)}: expected {view.dtype} {list(expected)}")
