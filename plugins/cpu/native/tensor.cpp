@@ -73,8 +73,8 @@ Tensor tensor_of(nb::handle object) {
   Tensor tensor;
   if (!read_tensor(object, tensor)) {
     throw nb::type_error(
-        "expected a tensor of torch 2.13 or later, with memory of the host (fix: call outside of vmap, torch.func and tracers, "
-        "or bind with compile_safe=True)");
+        "expected a tensor of torch 2.13 or later, with memory of the host (fix: call outside of vmap, torch.func and tracers; "
+        "for torch.compile, bind with compile_safe=True)");
   }
   return tensor;
 }

@@ -68,8 +68,8 @@ STATEHAL_INLINE inline void finish(const Tile& tile, const Step& step, int token
 // for earlier stores with the same last twelve bits of the address. Sums begin with the bias and take the oldest tap first,
 // so that bits do not tell by which method a token came.
 
-// Tokens of one sequence, at least one. Each row is loaded once, for the sums of all tokens that it belongs to: `sums[i]` is that of the
-// token after the next i.
+// Tokens of one sequence, at least one. Each row is loaded once, for the sums of all tokens that it belongs to: `sums[i]`
+// is that of the token after the next i.
 template <class X, class H, int W, class Step>
 STATEHAL_INLINE inline void chain(const Tile& tile, const Step& step, int64_t c) {
   constexpr int N = Step::VECTORS;

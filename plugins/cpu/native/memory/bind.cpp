@@ -175,7 +175,8 @@ void on_rows(
       rest(dense.strides, named.axes, dense.axes), size);
   const int64_t batches = outer ? dense.shape[0] : 1, count = dense.shape[outer];
   const RowsCall call{
-      stored.data, dense.data, {named.data, named.strides[outer], named.wide()}, first, stored.shape[0], stored.strides[0] * size, dense.strides[outer] * size,
+      stored.data, dense.data, {named.data, named.strides[outer], named.wide()}, first, stored.shape[0],
+      stored.strides[0] * size, dense.strides[outer] * size,
       static_cast<int64_t>(axes.sizes.size()), axes.sizes.data(), axes.one.data(), axes.other.data(), axes.run,
       all / (batches * count), all >= stream_bytes};
   const int64_t s_rows = outer ? dense.strides[0] * size : 0, s_ids = outer ? named.strides[0] * named.size : 0;
