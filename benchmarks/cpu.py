@@ -37,8 +37,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of malloc.h
 LARGEST_KEPT = 32 << 20
 """Bytes from which on glibc's own adjustment leaves an allocation to the system."""
 
-DEFAULTS = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: LARGEST_KEPT, M_TRIM_THRESHOLD: 128 << 10}
-"""As glibc comes, once its own adjustment has ended; free memory at the end of the heap is given back."""
+DEFAULTS = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: LARGEST_KEPT, M_TRIM_THRESHOLD: 2 * LARGEST_KEPT}
+"""As glibc comes, once its own adjustment has ended: that gives memory back from twice as much on as it maps anew."""
 
 MANY = 101
 """Rounds of the shortest operations, which have a call for each."""

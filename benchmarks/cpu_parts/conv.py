@@ -1,10 +1,11 @@
 """Causal convolutions of others: 8192 channels, width 4, bias and silu, as in the rows that they stand beside.
 
-A call of a decode has weights of its own, as a layer does.
+A call of a decode has weights of its own, as a layer does, and windows in the memory of all, as in a pool.
 """
 
 from functools import partial
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn.functional import silu
 from cpu_parts.peers import Peer, Tools, chain
 from statehal.bench.operation import Call
 from statehal.bench.operations import CHANNELS, WIDTH
+from statehal.pool.pool_memory import zeroed_bytes
 
 MODULE = "transformers.models.qwen3_next.modeling_qwen3_next"
 """Whose fallbacks are measured; those of other families are the same."""
@@ -62,7 +64,7 @@ def fallback_with_transposes(tools: Tools, tokens: int, count: int) -> list[Call
 
 def fallback_decode(tools: Tools, requests: int, count: int) -> list[Call]:
     fallback = import_module(MODULE).causal_conv1d_update
-    states = [torch.zeros(requests, CHANNELS, WIDTH, dtype=torch.bfloat16) for _ in range(count)]
+    states = pooled(count, requests, CHANNELS, WIDTH)
     rows = inputs(requests)[:, :, None]
     return [partial(fallback, rows.clone(), state, *weights(n), "silu") for n, state in enumerate(states)]
 
@@ -72,23 +74,28 @@ def engine_prefill(tools: Tools, tokens: int, count: int) -> list[Call]:
     packed = tools.engine.causal_conv1d_weight_pack(weight)
     loc, slot = torch.tensor([0, tokens], dtype=torch.int32), torch.tensor([1], dtype=torch.int32)
     has = torch.zeros(1, dtype=torch.bool)
-    rest = packed, bias, windows(2), loc, slot, has, True, -1, True
+    rest = packed, bias, windows(1, 2)[0], loc, slot, has, True, -1, True
     return [partial(tools.engine.causal_conv1d_fwd_cpu, inputs(tokens, n).t(), *rest) for n in range(count)]
 
 
 def engine_decode(tools: Tools, requests: int, count: int) -> list[Call]:
-    slots = torch.randperm(requests).int()
+    slots = torch.arange(requests, dtype=torch.int32)
     calls: list[Call] = []
-    for layer in range(count):
+    for layer, state in enumerate(windows(count, requests)):
         weight, bias = weights(layer)
         rest = tools.engine.causal_conv1d_weight_pack(weight), bias, True, None, slots, -1, True
-        calls.append(partial(tools.engine.causal_conv1d_update_cpu, inputs(requests), windows(requests), *rest))
+        calls.append(partial(tools.engine.causal_conv1d_update_cpu, inputs(requests), state, *rest))
     return calls
 
 
-def windows(slots: int) -> Tensor:
-    """``[slots, channels, width - 1]``, channels side by side."""
-    return torch.zeros(slots, WIDTH - 1, CHANNELS, dtype=torch.bfloat16).transpose(1, 2)
+def windows(layers: int, slots: int) -> Tensor:
+    """``[layers, slots, channels, width - 1]``, channels side by side."""
+    return pooled(layers, slots, WIDTH - 1, CHANNELS).transpose(2, 3)
+
+
+def pooled(*shape: int) -> Tensor:
+    """Zeros of bfloat16, all layers in one memory as a pool's."""
+    return zeroed_bytes(2 * prod(shape), torch.device("cpu")).view(torch.bfloat16).view(shape)
 
 
 PEERS = [
