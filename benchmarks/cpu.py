@@ -26,7 +26,8 @@ import torch
 import statehal
 from cpu_parts import conv, rows
 from cpu_parts.chart import chart
-from cpu_parts.page import TOUCHED, line, put, section
+from cpu_parts.goals import TOUCHED
+from cpu_parts.page import line, put, section
 from cpu_parts.peers import Tools, load_engine, peers_of
 from statehal.bench import OPERATIONS, Operation, Row, measure
 from statehal.bench.operation import Call

@@ -24,9 +24,12 @@ TIMES = {
 }
 """How many times as long peers take, at least, by operation and case, or by operation."""
 
+TOUCHED = " in touched memory"
+"""Behind the name of a peer whose results lie in memory that was touched before."""
+
 
 def goals(row: Row) -> dict[str, bool]:
-    """Each goal of a row in words, and whether it was reached."""
+    """Each goal of a row in words, and whether it was reached: of a peer with two figures, by the lower."""
     found: dict[str, bool] = {}
     for due, got, unit in ((OF_COPY, row.of_copy, "x the copy"), (MICROSECONDS, row.us, "us")):
         most = due.get((row.name, row.case), due.get((row.name, "")))
@@ -34,5 +37,6 @@ def goals(row: Row) -> dict[str, bool]:
             found[f"at most {most:g} {unit}"] = got <= most
     for (name, case, peer), least in TIMES.items():
         if name == row.name and case in ("", row.case) and peer in row.peers:
-            found[f"{peer}: at least {least:g} x as long"] = row.peers[peer] >= least
+            times = min(row.peers[peer], row.peers.get(peer + TOUCHED, row.peers[peer]))
+            found[f"{peer}: at least {least:g} x as long"] = times >= least
     return found

@@ -8,8 +8,6 @@ from statehal.bench import Row
 
 BEGIN = "<!-- measured: made by `benchmarks/cpu.py --publish` -->\n"
 END = "<!-- end of measured -->"
-TOUCHED = " in touched memory"
-"""Behind the name of a peer whose results lie in memory that was touched before."""
 
 
 def line(row: Row) -> str:
