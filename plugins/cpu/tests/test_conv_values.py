@@ -80,6 +80,33 @@ def test_bfloat16_weights_count_as_the_floats_that_they_are(
     torch.testing.assert_close(found[0].double(), due, rtol=2 * torch.finfo(x.dtype).eps, atol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("away", [0, 64, 128, 4032])
+def test_rows_are_the_same_wherever_outputs_lie(dtype: str, away: int) -> None:
+    """Channels are taken backwards where a read would wait for the write before it."""
+    channels, tokens = 2 * 64 + 7, 5
+    weight, bias = torch.randn(channels, 4), torch.randn(channels)
+    x = torch.randn(tokens, channels).to(getattr(torch, dtype))
+    memory = torch.zeros(3 * 4096 + x.nbytes, dtype=torch.uint8)
+    start = (x.data_ptr() + away - memory.data_ptr()) % 4096
+    out = memory[start : start + x.nbytes].view(x.dtype).view(x.shape)
+    found = []
+    for to in (out, None):
+        rig = ConvRig(channels, dtype, drafts=tokens, requests=tokens)
+        rig.conv.prepare(0, weight, bias, activation="silu")
+        y = [rig.conv.prefill(0, x, torch.tensor([0, tokens]), rig.slots[:1], out=to).clone()]
+        rig.conv.commit(rig.slots[:1], torch.ones(1, dtype=torch.int32))
+        y.append(rig.conv.verify(0, x, rig.slots[:1], out=to).clone())
+        rig.conv.commit(rig.slots[:1], torch.ones(1, dtype=torch.int32))
+        y.append(rig.conv.decode(0, x, rig.slots, out=to).clone())
+        found.append([*y, rig.conv.read_state(rig.slots)])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert not memory[:start].any()
+    assert not memory[start + x.nbytes :].any()
+    due = convolved(x, weight, bias, silu=True)
+    torch.testing.assert_close(found[0][0].double(), due, rtol=2 * torch.finfo(x.dtype).eps, atol=2e-6)
+
+
 def test_subnormal_results_are_rounded_like_others() -> None:
     """Bfloat16 has values down to 2**-133; an instruction that rounds to it makes them zeros."""
     rig = ConvRig(64, requests=1)
