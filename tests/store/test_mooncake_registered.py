@@ -15,27 +15,12 @@ from statehal.portability.store.mooncake_registered import InPlace
 from statehal.testing.stores import CHECKS, StoreTarget, run_check
 from store.fake_mooncake import FakeMooncake
 from store.memory_store import MemoryStore
+from store.mooncake_rig import name_of, opened, placed, reasons
 from store.placing import Placed, PlacingStore
 from store.scene import flipped, items, parse, payload, read, rewritten, scene
 from store.waiting import until, wait_until
 
 MADE = scene()
-
-
-def opened(client: Any, **options: Any) -> MooncakeStore:
-    return MooncakeStore("nowhere/none", "none", connect=lambda: client, **{"wait_s": 10.0, "retry_s": 0.05} | options)
-
-
-def name_of(ref: PartRef) -> str:
-    return f"{ref.namespace.digest}/{ref.key}/{ref.part.id}"
-
-
-def reasons(outcomes: Any) -> list[str]:
-    return [str(one.reason) for one in outcomes]
-
-
-def placed(store: MooncakeStore, refs: list[PartRef], **named: Any) -> Placed:
-    return Placed(store, refs, **named).fill([payload(ref) for ref in refs])
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -165,12 +150,18 @@ def held_once(client: FakeMooncake, method: str) -> tuple[threading.Event, threa
     return go_on, done
 
 
-def test_a_get_that_was_given_up_keeps_the_memory_until_it_has_come_back() -> None:
+def held_get() -> tuple[FakeMooncake, MooncakeStore, Placed, threading.Event, threading.Event]:
+    """A block that is stored, memory to read it into, and a client whose next read waits, as ``held_once`` says."""
     client = FakeMooncake()
     store, refs = opened(client, wait_s=0.5), MADE.block(0)
     assert wait_until(lambda: all(store.put(items(refs))))
     go_on, done = held_once(client, "batch_get_into")
-    target = Placed(store, refs)
+    return client, store, Placed(store, refs), go_on, done
+
+
+def test_a_get_that_was_given_up_keeps_the_memory_until_it_has_come_back() -> None:
+    _, store, target, go_on, done = held_get()
+    refs = MADE.block(0)
     before = bytes(target.memory)
     outcomes = target.registered.get(target.items)
     assert {one.detail for one in outcomes} == {"no answer in 0.5 s"}
@@ -209,11 +200,7 @@ def test_a_put_that_was_given_up_keeps_the_memory_and_stores_what_was_given() ->
 
 
 def test_memory_that_is_released_under_a_call_is_taken_from_the_client_after_it() -> None:
-    client = FakeMooncake()
-    store, refs = opened(client, wait_s=0.5), MADE.block(0)
-    assert wait_until(lambda: all(store.put(items(refs))))
-    go_on, _ = held_once(client, "batch_get_into")
-    target = Placed(store, refs)
+    client, store, target, go_on, _ = held_get()
     pointer = ctypes.addressof(ctypes.c_char.from_buffer(target.memory))
     assert wait_until(lambda: target.registered.get(target.items)[0].detail == "no answer in 0.5 s")
     target.registered.release()

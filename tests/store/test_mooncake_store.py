@@ -10,26 +10,15 @@ from typing import Any
 import pytest
 
 from statehal.errors import ArgumentError, MissingDependency
-from statehal.portability.store import MooncakeStore, PartRef
+from statehal.portability.store import MooncakeStore
 from statehal.testing.stores import CHECKS, StoreTarget, run_check
 from store.fake_mooncake import FakeMooncake
 from store.mooncake_cluster import require_mooncake
+from store.mooncake_rig import name_of, opened, reasons
 from store.scene import buffers, flipped, items, payload, read, rewritten, scene
 from store.waiting import until, wait_until
 
 MADE = scene()
-
-
-def opened(client: Any, **options: Any) -> MooncakeStore:
-    return MooncakeStore("nowhere/none", "none", connect=lambda: client, **{"wait_s": 10.0, "retry_s": 0.05} | options)
-
-
-def name_of(ref: PartRef) -> str:
-    return f"{ref.namespace.digest}/{ref.key}/{ref.part.id}"
-
-
-def reasons(outcomes: Any) -> list[str]:
-    return [str(one.reason) for one in outcomes]
 
 
 def always(answer: Any) -> Callable[..., Any]:

@@ -8,30 +8,19 @@ from typing import Any
 
 import pytest
 
-from statehal.portability.store import MooncakeStore, PartRef, mooncake_registered, part_memory
+from statehal.portability.store import mooncake_registered, part_memory
 from statehal.portability.store.mooncake_registered import InPlace
 from store.fake_mooncake import FakeMooncake
+from store.mooncake_rig import opened, placed, reasons
 from store.placing import Placed
-from store.scene import items, payload, read, scene
+from store.scene import items, read, scene
 from store.waiting import until, wait_until
 
 MADE = scene()
 
 
-def opened(client: Any, **options: Any) -> MooncakeStore:
-    return MooncakeStore("nowhere/none", "none", connect=lambda: client, **{"wait_s": 10.0, "retry_s": 0.05} | options)
-
-
-def placed(store: MooncakeStore, refs: list[PartRef]) -> Placed:
-    return Placed(store, refs).fill([payload(ref) for ref in refs])
-
-
 def address(side: Placed) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(side.memory))
-
-
-def reasons(outcomes: Any) -> list[str]:
-    return [str(one.reason) for one in outcomes]
 
 
 @pytest.mark.parametrize(("after_s", "idle"), [(0.0, False), (1e9, True)])

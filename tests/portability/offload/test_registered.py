@@ -257,20 +257,14 @@ def test_a_late_get_never_writes_what_another_block_is_read_into(client: GatedMo
         assert wait_until(lambda: offload.lookup(prefix).longest == 4 * N), "the store does not come back"
         memory.armed = True
         made.smear(second)
-        load = offload.load(prefix, second, start=N, stop=4 * N)
-        assert load.wait(60)
+        _read_right(made, offload, prefix, second, N, 4 * N)
         assert client.late.is_set()
-        assert load.length == 4 * N
-        assert made.wrong_tokens("full", second, range(N, 4 * N)) == []
         assert used == made.rank.block_bytes, "what a late call may write is given out"
         memory.armed = False
         client.held = set()
         assert wait_until(lambda: not offload.counts()["host"]["used_bytes"])
         made.smear(first)
-        load = offload.load(prefix, first, stop=N)
-        assert load.wait(60)
-        assert load.length == N
-        assert made.wrong_tokens("full", first, range(N)) == []
+        _read_right(made, offload, prefix, first, 0, N)
         assert len(memory.taken) <= 2
     store.close()
 
@@ -319,10 +313,7 @@ def test_where_late_calls_hold_all_memory_blocks_fail_at_once_until_they_are_bac
         client.gate.set()
         assert wait_until(lambda: not offload.counts()["host"]["used_bytes"])
         assert wait_until(lambda: offload.lookup(prefix).longest == 4 * N), "the store does not come back"
-        load = offload.load(prefix, target, stop=4 * N)
-        assert load.wait(60)
-        assert load.length == 4 * N
-        assert made.wrong_tokens("full", target, range(4 * N)) == []
+        _read_right(made, offload, prefix, target, 0, 4 * N)
         assert len(memory.taken) == 1
     store.close()
 
@@ -342,6 +333,14 @@ def test_an_offloader_is_closed_over_a_late_call_and_the_memory_goes_after_it(cl
     assert wrong_values(client, made) == []
     store.close()
     assert client.closed == 1
+
+
+def _read_right(made: Any, offload: Any, prefix: Any, pages: Pages, start: int, stop: int) -> None:
+    """Tokens of a prefix are loaded, and are those that were stored."""
+    load = offload.load(prefix, pages, start=start, stop=stop)
+    assert load.wait(60)
+    assert load.length == stop
+    assert made.wrong_tokens("full", pages, range(start, stop)) == []
 
 
 def _wait(transfer: Transfer) -> Transfer:
