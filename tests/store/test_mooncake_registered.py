@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statehal.errors import ArgumentError
-from statehal.portability.store import MooncakeStore, PartRef, RegisteringStore, head_bytes
+from statehal.portability.store import MooncakeStore, RegisteringStore, head_bytes
 from statehal.portability.store.mooncake_registered import InPlace
 from statehal.testing.stores import CHECKS, StoreTarget, run_check
 from store.fake_mooncake import FakeMooncake
